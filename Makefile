@@ -1,0 +1,85 @@
+# Ramet: `make` alone prints the targets.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+BIN     := bin
+TOOLBIN := $(CURDIR)/.cache/tools
+# What the real-VM tests build their template in; kept between runs.
+RAMET_TEST_HOME ?= $(CURDIR)/.cache/test-home
+TEST_FLAGS ?=
+
+# Debian packages that a host needs to run Ramet.
+HOST_PACKAGES := qemu-system-x86 qemu-utils mmdebstrap e2fsprogs ca-certificates
+# And what the tests need besides.
+TEST_PACKAGES := ipython3 python3 python3-matplotlib python3-numpy git iproute2
+
+.PHONY: help
+help: ## print the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## build bin/ramet, with the guest agent inside
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o $(BIN)/ramet-agent ./cmd/ramet-agent
+	@cmp -s $(BIN)/ramet-agent internal/agentbin/ramet-agent || cp $(BIN)/ramet-agent internal/agentbin/ramet-agent
+	CGO_ENABLED=0 $(GO) build -trimpath -tags embedagent -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/ramet ./cmd/ramet
+
+.PHONY: deps
+deps: ## install the host packages that are missing (Debian, as root)
+	@scripts/install-packages $(HOST_PACKAGES)
+
+.PHONY: test-deps
+test-deps: deps
+	@scripts/install-packages $(TEST_PACKAGES)
+
+.PHONY: up
+up: deps build ## set everything up, start the server, run a first sandbox
+	@$(BIN)/ramet up --detach
+	@scripts/first-session $(BIN)/ramet
+
+.PHONY: down
+down: build ## stop the server
+	@$(BIN)/ramet down
+
+.PHONY: test
+test: test-unit test-integration ## every test: fast ones, then real VMs
+
+.PHONY: test-unit
+test-unit: test-deps build ## tests without virtual machines
+	$(GO) test -race $(TEST_FLAGS) ./...
+
+.PHONY: test-integration
+test-integration: test-deps build ## tests on real virtual machines (as root)
+	RAMET_TEST_HOME=$(RAMET_TEST_HOME) RAMET_AGENT=$(CURDIR)/$(BIN)/ramet-agent \
+		$(GO) test -race -tags integration -count=1 -p 1 -timeout 40m $(TEST_FLAGS) -run 'Real' ./...
+
+.PHONY: check
+check: $(TOOLBIN)/.built ## formatter, vet and linters
+	@unformatted="$$($(TOOLBIN)/gofumpt -l $$(git ls-files -co --exclude-standard '*.go' | grep -vE '\.(pb|gen|connect)\.go$$'))"; \
+		if [ -n "$$unformatted" ]; then echo "not formatted (run 'make fmt'):"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet -tags integration ./...
+	$(TOOLBIN)/staticcheck -tags integration ./...
+	$(TOOLBIN)/errcheck -exclude .errcheck-exclude -ignoregenerated -ignoretests \
+		$$($(GO) list ./... | grep -vE '/(clitest|controltest|vmmtest)')
+	$(TOOLBIN)/depguard ./...
+
+.PHONY: fmt
+fmt: $(TOOLBIN)/.built ## format the code
+	$(TOOLBIN)/gofumpt -w $$(git ls-files -co --exclude-standard '*.go' | grep -vE '\.(pb|gen|connect)\.go$$')
+
+.PHONY: generate
+generate: $(TOOLBIN)/.built ## generate code from api/ (needs protoc)
+	PATH=$(TOOLBIN):$$PATH protoc -I api --go_out=. --go_opt=module=ramet.dev/ramet \
+		--connect-go_out=. --connect-go_opt=module=ramet.dev/ramet,simple api/agent/v1/agent.proto
+	$(GO) generate ./...
+
+$(TOOLBIN)/.built: tools/go.mod tools/go.sum
+	@mkdir -p $(TOOLBIN)
+	cd tools && $(GO) build -o $(TOOLBIN)/ tool
+	@touch $@
+
+.PHONY: clean
+clean: ## remove what was built here (not the server's data)
+	rm -rf $(BIN) dist .cache

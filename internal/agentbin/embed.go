@@ -1,0 +1,8 @@
+//go:build embedagent
+
+package agentbin
+
+import _ "embed"
+
+//go:embed ramet-agent
+var embedded []byte

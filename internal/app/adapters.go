@@ -1,0 +1,160 @@
+package app
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"ramet.dev/ramet/internal/control"
+	"ramet.dev/ramet/internal/image"
+	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/worker"
+)
+
+// machines is the worker as control sees it: it turns records into boot
+// requests. When there is a fleet, a remote worker stands here instead.
+type machines struct{ w *worker.Worker }
+
+func (m machines) Start(ctx context.Context, r control.StartRequest) (control.Started, error) {
+	sb := r.Sandbox
+	i, err := m.w.Start(ctx, worker.Request{
+		Instance: sb.Instance,
+		Template: sb.Template,
+		Shape:    sb.Shape,
+		Egress:   sb.Egress,
+		Identity: worker.Identity{Hostname: hostname(sb.ID), MachineID: machineID(sb.ID), Env: sb.Env},
+	})
+	if err != nil {
+		return control.Started{}, err
+	}
+	return control.Started{Isolation: i.Isolation(), TemplateHash: i.Template.Hash, Steps: i.Steps}, nil
+}
+
+// hostname is a sandbox's name in its own shell: enough of the id to recognise it by.
+func hostname(id sandbox.ID) string { return "sbx-" + string(id[:12]) }
+
+// machineID is derived from the id, so that a sandbox keeps it over all its
+// lives, and hashed, because machine-id(5) must not tell other identifiers.
+func machineID(id sandbox.ID) string {
+	sum := sha256.Sum256([]byte("ramet machine-id " + string(id)))
+	return hex.EncodeToString(sum[:16])
+}
+
+func (m machines) Guest(ctx context.Context, id sandbox.InstanceID) (control.Guest, error) {
+	i, err := m.w.Instance(id)
+	if err != nil {
+		return nil, err
+	}
+	return i.Guest(ctx)
+}
+
+func (m machines) Stop(ctx context.Context, id sandbox.InstanceID) error { return m.w.Stop(ctx, id) }
+
+func (m machines) Alive(id sandbox.InstanceID) bool {
+	_, err := m.w.Instance(id)
+	return err == nil
+}
+
+func (m machines) Console(id sandbox.InstanceID) (string, error) {
+	i, err := m.w.Instance(id)
+	if err != nil {
+		return "", err
+	}
+	return i.Console(), nil
+}
+
+func (m machines) Stats(id sandbox.InstanceID) (sandbox.MachineStats, error) {
+	i, err := m.w.Instance(id)
+	if err != nil {
+		return sandbox.MachineStats{}, err
+	}
+	return i.Stats()
+}
+
+func (m machines) Exits() <-chan sandbox.MachineExit { return m.w.Exits() }
+
+// templates is the image builder as control sees it.
+type templates struct{ a *App }
+
+func (t templates) Get(_ context.Context, name string) (sandbox.Template, error) {
+	built, err := t.a.builder.Lookup(name)
+	if err != nil {
+		return sandbox.Template{}, err
+	}
+	return t.describe(built)
+}
+
+func (t templates) List(context.Context) ([]sandbox.Template, error) {
+	all, err := t.a.builder.List()
+	if err != nil {
+		return nil, err
+	}
+	var list []sandbox.Template
+	for n, built := range all {
+		if n > 0 && all[n-1].Name == built.Name {
+			continue // an older build that machines may still stand on
+		}
+		d, err := t.describe(built)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+func (t templates) Build(ctx context.Context, name string) (sandbox.Template, error) {
+	built, err := t.a.buildTemplate(ctx, name)
+	if err != nil {
+		return sandbox.Template{}, err
+	}
+	return t.describe(built)
+}
+
+func (t templates) Remove(ctx context.Context, name string) error {
+	return t.a.builder.Remove(ctx, name)
+}
+
+func (t templates) describe(built image.Artifact) (sandbox.Template, error) {
+	d := sandbox.Template{
+		Name: built.Name, Hash: built.Hash, SizeBytes: built.DiskBytes(), BuiltAt: built.Manifest.BuiltAt,
+	}
+	goldens, err := filepath.Glob(filepath.Join(built.Dir, "golden", t.a.driver.Name(), "*"))
+	if err != nil {
+		return d, fmt.Errorf("look for golden snapshots of %s: %w", built.Name, err)
+	}
+	for _, g := range goldens {
+		if n, err := strconv.Atoi(filepath.Base(g)); err == nil {
+			d.Goldens = append(d.Goldens, n)
+		}
+	}
+	slices.Sort(d.Goldens)
+	return d, nil
+}
+
+// workerTemplate is a template as the worker sees it.
+func (a *App) workerTemplate(name string) (worker.Template, error) {
+	built, err := a.builder.Lookup(name)
+	if err != nil {
+		return worker.Template{}, err
+	}
+	return worker.Template{Name: built.Name, Hash: built.Hash, Dir: built.Dir, Image: built.Image(), Env: image.GuestEnv()}, nil
+}
+
+// hostMemoryMB is how much memory the host has, in MiB.
+func hostMemoryMB() (int, error) {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, fmt.Errorf("find the host's memory: %w", err)
+	}
+	var kb int
+	if _, err := fmt.Sscanf(string(b), "MemTotal: %d kB", &kb); err != nil {
+		return 0, fmt.Errorf("find the host's memory: %w", err)
+	}
+	return kb >> 10, nil
+}

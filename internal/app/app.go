@@ -1,0 +1,171 @@
+// Package app wires a server together: New makes every part, Run serves,
+// Close takes all down in reverse. Checking a configuration is New without Run.
+// Nothing else in the program knows all the parts; tests boot this same App.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"ramet.dev/ramet/internal/agentbin"
+	"ramet.dev/ramet/internal/config"
+	"ramet.dev/ramet/internal/control"
+	"ramet.dev/ramet/internal/image"
+	"ramet.dev/ramet/internal/network"
+	"ramet.dev/ramet/internal/store"
+	"ramet.dev/ramet/internal/vmm/qemu"
+	"ramet.dev/ramet/internal/worker"
+)
+
+// shutdownTimeout bounds how long open calls may take to end at a shutdown.
+const shutdownTimeout = 10 * time.Second
+
+// App is one server.
+type App struct {
+	cfg     config.Server
+	log     *slog.Logger
+	version string
+
+	builder *image.Builder
+	driver  *qemu.Driver
+	worker  *worker.Worker
+	control *control.Control
+	ln      net.Listener
+
+	// cleanup holds what Close undoes, last first.
+	cleanup []func() error
+}
+
+// New makes a server that does not serve yet. On error everything is undone.
+func New(ctx context.Context, cfg config.Server, version string) (_ *App, err error) {
+	a := &App{cfg: cfg, log: newLogger(cfg), version: version}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.Close())
+		}
+	}()
+	for _, open := range []func(context.Context) error{
+		a.openHome, a.openImages, a.openDriver, a.recallAccel, a.openWorker, a.openControl, a.openAPI,
+	} {
+		if err := open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+func (a *App) onClose(f func() error) { a.cleanup = append(a.cleanup, f) }
+
+// Close frees everything, machines included. It may be called once, after Run has returned.
+func (a *App) Close() error {
+	var errs []error
+	for n := len(a.cleanup) - 1; n >= 0; n-- {
+		errs = append(errs, a.cleanup[n]())
+	}
+	a.cleanup = nil
+	return errors.Join(errs...)
+}
+
+func (a *App) home() config.Home { return config.Home(a.cfg.Home) }
+
+func (a *App) openHome(context.Context) error {
+	// Machines run under uids of their own and pass through this directory.
+	if err := os.MkdirAll(a.cfg.Home, 0o711); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	lock, err := store.LockFile(a.home().Lock())
+	if err != nil {
+		return err
+	}
+	a.onClose(lock.Close)
+	return nil
+}
+
+func (a *App) openImages(context.Context) error {
+	agent, err := agentbin.Path(filepath.Join(a.cfg.Home, "agent"))
+	if err != nil {
+		return err
+	}
+	a.builder, err = image.New(image.Config{
+		TemplatesDir: a.home().Templates(), AgentPath: agent, Logger: a.log,
+	})
+	return err
+}
+
+func (a *App) openDriver(context.Context) (err error) {
+	a.driver, err = qemu.New(qemu.Config{Accel: a.cfg.Accel, StateDir: config.HostState, Log: a.log})
+	if err != nil {
+		return err
+	}
+	a.onClose(a.driver.Close)
+	return nil
+}
+
+func (a *App) openWorker(ctx context.Context) error {
+	ca, err := a.guestCA()
+	if err != nil {
+		return err
+	}
+	a.worker, err = worker.New(ctx, worker.Config{
+		Dir:       a.home().Instances(),
+		Driver:    a.driver,
+		Network:   network.New(network.Config{Logger: a.log, AllowedPrivate: a.cfg.AllowPrivate}),
+		Templates: a.workerTemplate,
+		CABundle:  ca,
+		Log:       a.log,
+	})
+	if err != nil {
+		return err
+	}
+	a.onClose(a.worker.Close)
+	return nil
+}
+
+// guestCA reads the certificates of a PEM file that a setting names. Those of
+// the host are part of the template.
+func (a *App) guestCA() ([]byte, error) {
+	if !filepath.IsAbs(a.cfg.GuestCA) {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(a.cfg.GuestCA)
+	if err != nil {
+		return nil, fmt.Errorf("read the guests' certificates: %w", err)
+	}
+	return pem, nil
+}
+
+func (a *App) openControl(ctx context.Context) error {
+	records, err := store.Open(ctx, a.home().Database())
+	if err != nil {
+		return err
+	}
+	a.onClose(records.Close)
+	memory, err := hostMemoryMB()
+	if err != nil {
+		return err
+	}
+	a.control, err = control.New(ctx, control.Config{
+		Store:        records,
+		Machines:     machines{a.worker},
+		Templates:    templates{a},
+		Log:          a.log,
+		Region:       a.cfg.Region,
+		Node:         a.cfg.Node,
+		HostMemoryMB: memory,
+	})
+	if err != nil {
+		return err
+	}
+	a.onClose(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return a.control.Close(ctx)
+	})
+	return a.ensureKey(ctx)
+}

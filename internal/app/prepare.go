@@ -1,0 +1,75 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"ramet.dev/ramet/internal/config"
+	"ramet.dev/ramet/internal/image"
+	"ramet.dev/ramet/internal/progress"
+	"ramet.dev/ramet/internal/sandbox"
+)
+
+// Prepare makes a server start fast: it builds the template and its golden
+// snapshot when they are missing. Progress goes to ctx's progress.Func.
+func Prepare(ctx context.Context, cfg config.Server) (err error) {
+	// Prepare serves nobody; any free port will do.
+	cfg.Listen, cfg.NoAuth = "127.0.0.1:0", false
+	a, err := New(ctx, cfg, "")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.Close()) }()
+	_, err = a.buildTemplate(ctx, cfg.Template)
+	return err
+}
+
+// buildTemplate builds a template with the golden snapshot of the default shape,
+// or finds them there.
+func (a *App) buildTemplate(ctx context.Context, name string) (image.Artifact, error) {
+	if name != image.DefaultName {
+		return image.Artifact{}, sandbox.Errorf(sandbox.NotFound, "template_not_found",
+			"there is no template definition %q; this version knows only %q", name, image.DefaultName)
+	}
+	def := image.Default()
+	if a.cfg.GuestCA != string(image.GuestCAHost) {
+		def.GuestCA = image.GuestCANone
+	}
+	built, err := a.builder.Build(ctx, def)
+	if err != nil {
+		return built, err
+	}
+	if err := a.decideAccel(ctx, built); err != nil {
+		return built, err
+	}
+	template, err := a.workerTemplate(name)
+	if err != nil {
+		return built, err
+	}
+	_, err = a.worker.Golden(ctx, template, sandbox.DefaultVCPUs)
+	return built, err
+}
+
+// decideAccel finds out, once for a host, whether KVM really works here.
+func (a *App) decideAccel(ctx context.Context, built image.Artifact) error {
+	done := progress.Step(ctx, "find out whether KVM works")
+	defer done()
+	if _, err := a.driver.ProbeKVM(ctx, built.Image(), false); err != nil {
+		return fmt.Errorf("find out whether KVM works: %w", err)
+	}
+	return nil
+}
+
+// recallAccel takes over what was found out before. Without a template there
+// is nothing to boot yet; building it asks again.
+func (a *App) recallAccel(ctx context.Context) error {
+	built, err := a.builder.Lookup(a.cfg.Template)
+	if sandbox.KindOf(err) == sandbox.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return a.decideAccel(ctx, built)
+}

@@ -1,0 +1,165 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"ramet.dev/ramet/internal/config"
+	"ramet.dev/ramet/internal/httpapi"
+	"ramet.dev/ramet/internal/sandbox"
+)
+
+// newLogger logs to standard error, where a detached server has its log file.
+func newLogger(cfg config.Server) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {
+		level = slog.LevelInfo
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if cfg.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+}
+
+// localKeyName is the name of the key in the data directory.
+const localKeyName = "local"
+
+// ensureKey makes the key of this machine's command line, or enters the one
+// that is in the data directory.
+func (a *App) ensureKey(ctx context.Context) error {
+	path := a.home().Key()
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		var b [32]byte
+		rand.Read(b[:])
+		raw = []byte("rmt_" + base64.RawURLEncoding.EncodeToString(b[:]) + "\n")
+		err = writeSecret(path, raw)
+	}
+	if err != nil {
+		return fmt.Errorf("the local API key: %w", err)
+	}
+	_, err = a.control.AddKey(ctx, sandbox.DefaultProject, localKeyName, strings.TrimSpace(string(raw)))
+	return err
+}
+
+// writeSecret writes a file that only its owner can read, whole or not at all.
+func writeSecret(path string, content []byte) error {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return os.Rename(tmp, path)
+}
+
+// openAPI binds the address, so that one that is taken is found at once.
+func (a *App) openAPI(ctx context.Context) error {
+	if !config.Loopback(a.cfg.Listen) {
+		if a.cfg.NoAuth {
+			return sandbox.Errorf(sandbox.Invalid, "open_without_keys",
+				"%s can be reached from other machines: serving it without API keys is refused", a.cfg.Listen)
+		}
+		if err := a.requireKey(ctx); err != nil {
+			return err
+		}
+	}
+	ln, err := net.Listen("tcp", a.cfg.Listen)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "cannot_listen", "cannot listen on %s: %w", a.cfg.Listen, err)
+	}
+	a.ln = ln
+	a.onClose(func() error {
+		if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	return nil
+}
+
+// requireKey refuses to be reachable by others while nobody but this machine has a key.
+func (a *App) requireKey(ctx context.Context) error {
+	keys, err := a.control.Keys(ctx, sandbox.DefaultProject)
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if k.Name != localKeyName {
+			return nil
+		}
+	}
+	return sandbox.Errorf(sandbox.Invalid, "no_keys",
+		"%s can be reached from other machines and no API key exists yet: start on 127.0.0.1 first and run 'ramet keys create'", a.cfg.Listen)
+}
+
+// URL is where the server is reached from this host.
+func (a *App) URL() string { return config.ListenURL(a.ln.Addr().String()) }
+
+// Run serves until ctx ends, then lets open calls finish for a while.
+func (a *App) Run(ctx context.Context) error {
+	api := httpapi.New(httpapi.Config{
+		Control: a.control, Log: a.log, NoAuth: a.cfg.NoAuth,
+		Info: httpapi.Info{
+			Version: a.version, Driver: a.driver.Name(), Isolation: a.driver.Isolation(),
+			Region: a.cfg.Region, Node: a.cfg.Node, PID: os.Getpid(),
+		},
+	})
+	server := &http.Server{
+		Handler:           api.Handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+		// HTTP/2 without TLS as well: one connection for many calls.
+		Protocols: protocols(),
+	}
+	info, err := config.ThisProcess(a.URL(), a.version)
+	if err != nil {
+		return err
+	}
+	if err := info.Write(a.home()); err != nil {
+		return err
+	}
+	defer os.Remove(a.home().ServerInfo())
+	a.log.Info("serving", "url", a.URL(), "driver", a.driver.Name(), "isolation", a.driver.Isolation(), "version", a.version)
+
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(a.ln) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	a.log.Info("shutting down")
+	api.Drain()
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(drain); err != nil {
+		server.Close() // streams that would go on for ever
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+func protocols() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}

@@ -1,0 +1,66 @@
+package clitest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"ramet.dev/ramet/internal/config"
+	"ramet.dev/ramet/internal/progress"
+)
+
+// Engine is the server for tests of 'up' and 'down'. It serves a fake for real,
+// on the address that it is told.
+//
+// RAMET_TEST_FAIL makes it fail: "prepare" in Prepare, "serve" at once in
+// Serve, and "deaf" makes it run and not answer.
+type Engine struct{}
+
+// Prepare reports one step.
+func (Engine) Prepare(ctx context.Context, s config.Server) error {
+	done := progress.Step(ctx, "build root filesystem")
+	if os.Getenv("RAMET_TEST_FAIL") == "prepare" {
+		return errors.New("the package mirror does not answer")
+	}
+	done()
+	return nil
+}
+
+// Serve serves a fake until ctx ends.
+func (Engine) Serve(ctx context.Context, s config.Server) error {
+	fmt.Fprintf(os.Stderr, "starting with %s %s %s\n", s.Driver, s.Region, s.LogFormat)
+	if os.Getenv("RAMET_TEST_FAIL") == "serve" {
+		return errors.New("another server holds the lock")
+	}
+	files := filepath.Join(s.Home, "files")
+	if err := os.MkdirAll(files, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(config.Home(s.Home).Key(), []byte(Key+"\n"), 0o600); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", s.Listen)
+	if err != nil {
+		return err
+	}
+	info, err := config.ThisProcess(config.ListenURL(l.Addr().String()), "1.2.3-test")
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{Handler: New(files).Handler(), ReadHeaderTimeout: 5 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	if err := info.Write(config.Home(s.Home)); err != nil {
+		return errors.Join(err, srv.Close(), <-served)
+	}
+	<-ctx.Done()
+	fmt.Fprintln(os.Stderr, "ending in order")
+	err = srv.Close()
+	<-served
+	return errors.Join(err, os.Remove(config.Home(s.Home).ServerInfo()))
+}

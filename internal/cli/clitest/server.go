@@ -1,0 +1,359 @@
+// Package clitest is a server without machines for the tests of the command
+// line. It has the shapes of the real API, routes and all, from the same
+// specification; what "runs" in its sandboxes is a small language of its own
+// (runs.go). Start reading at New.
+package clitest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "ramet.dev/ramet/api/gen/rametv1"
+	"ramet.dev/ramet/internal/sandbox"
+)
+
+// Key is the one API key that a server accepts at first.
+const Key = "rmt_test_key"
+
+// Server is the fake. Make one with New.
+type Server struct {
+	dir     string // holds the files of every sandbox
+	version string
+	pid     int
+
+	mu        sync.Mutex
+	sandboxes map[string]*box
+	order     []string // ids, newest first
+	templates map[string]v1.Template
+	keys      map[string]v1.KeyCreated
+	runs      map[string]*run
+	made      int
+}
+
+// box is a sandbox.
+type box struct {
+	v1.Sandbox
+	dir string // its root directory
+	env map[string]string
+}
+
+// New returns a server that keeps the files of its sandboxes in dir.
+func New(dir string) *Server {
+	built := time.Now().Add(-time.Hour)
+	return &Server{
+		dir: dir, version: "1.2.3-test", pid: os.Getpid(),
+		sandboxes: map[string]*box{}, runs: map[string]*run{}, keys: map[string]v1.KeyCreated{},
+		templates: map[string]v1.Template{"default": {Name: "default", Hash: strings.Repeat("ab", 32), SizeBytes: 700 << 20, BuiltAt: built, Goldens: []int{2}}},
+	}
+}
+
+// Handler serves the API.
+func (s *Server) Handler() http.Handler {
+	api := v1.HandlerWithOptions(s, v1.StdHTTPServerOptions{
+		ErrorHandlerFunc: func(w http.ResponseWriter, _ *http.Request, err error) { fail(w, 400, "invalid_request", err.Error()) },
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Request-Id", "req_test")
+		if r.URL.Path != "/v1/healthz" && !s.allowed(r.Header.Get("Authorization")) {
+			fail(w, 401, "invalid_key", "invalid api key")
+			return
+		}
+		api.ServeHTTP(w, r)
+	})
+}
+
+func (s *Server) allowed(header string) bool {
+	key, found := strings.CutPrefix(header, "Bearer ")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.keys {
+		if found && k.Key == key {
+			return true
+		}
+	}
+	return found && key == Key
+}
+
+func fail(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(v1.Error{Code: code, Error: message, RequestId: "req_test"})
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(v)
+}
+
+func read[T any](w http.ResponseWriter, r *http.Request) (T, bool) {
+	var v T
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		fail(w, 400, "invalid_body", "the body is not what this call takes: "+err.Error())
+		return v, false
+	}
+	return v, true
+}
+
+// GetHealth implements the API.
+func (s *Server) GetHealth(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }
+
+// GetInfo implements the API.
+func (s *Server) GetInfo(w http.ResponseWriter, _ *http.Request) {
+	answer(w, v1.Info{
+		Auth: true, Driver: "qemu", Isolation: "emulated", Node: "testnode", Region: "local",
+		Pid: s.pid, StartedAt: time.Now().Add(-90 * time.Second), UptimeS: 90, Version: s.version,
+	})
+}
+
+// CreateSandbox implements the API.
+func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request) {
+	req, ok := read[v1.SandboxCreate](w, r)
+	if !ok {
+		return
+	}
+	template := valueOr(req.Template, "default")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, found := s.templates[template]; !found {
+		fail(w, 404, "template_not_found", "there is no template "+template)
+		return
+	}
+	memory := valueOr(req.MemoryMb, sandbox.DefaultMemoryMB)
+	if memory < sandbox.MinMemoryMB {
+		fail(w, 400, "invalid_memory", "memory_mb must be 512 to 16384")
+		return
+	}
+	s.made++
+	// Ids that a script can foretell: 1111..., 2222...
+	id := "sbx_" + strings.Repeat(fmt.Sprintf("%x", s.made%16), 30) + fmt.Sprintf("%02x", s.made)
+	now := time.Now().UTC()
+	b := &box{env: valueOr(req.Env, nil), dir: filepath.Join(s.dir, id), Sandbox: v1.Sandbox{
+		Id: id, State: "ready", Status: "running", Template: template, TemplateHash: s.templates[template].Hash,
+		MemoryMb: memory, Vcpus: valueOr(req.Vcpus, 2), DiskMb: valueOr(req.DiskMb, 4096), Egress: valueOr(req.Egress, true),
+		Metadata: valueOr(req.Metadata, map[string]string{}), Isolation: "emulated", Region: "local", Node: "testnode",
+		CreatedAt: now, UpdatedAt: now,
+	}}
+	if err := os.MkdirAll(filepath.Join(b.dir, "root"), 0o755); err != nil {
+		fail(w, 500, "internal", err.Error())
+		return
+	}
+	s.sandboxes[id] = b
+	s.order = append([]string{id}, s.order...)
+	out := b.Sandbox
+	out.TimingsMs = &map[string]float64{"restore": 40.5, "identity": 2.5, "total": 43}
+	answer(w, out)
+}
+
+func valueOr[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
+// ListSandboxes implements the API. A page holds two, so that clients must page.
+func (s *Server) ListSandboxes(w http.ResponseWriter, _ *http.Request, params v1.ListSandboxesParams) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []v1.Sandbox{}
+	for _, id := range s.order {
+		b := s.sandboxes[id]
+		status := valueOr(params.Status, "")
+		if status == "" && b.Status == "stopped" || status != "" && status != "any" && status != b.Status {
+			continue
+		}
+		matches := true
+		for _, kv := range valueOr(params.Metadata, nil) {
+			k, v, _ := strings.Cut(kv, "=")
+			matches = matches && b.Metadata[k] == v
+		}
+		if matches {
+			list = append(list, b.Sandbox)
+		}
+	}
+	start := 0
+	if params.Cursor != nil {
+		fmt.Sscanf(*params.Cursor, "at%d", &start)
+	}
+	page := v1.SandboxList{Sandboxes: list[min(start, len(list)):]}
+	if len(page.Sandboxes) > 2 {
+		page.Sandboxes = page.Sandboxes[:2]
+		next := fmt.Sprintf("at%d", start+2)
+		page.NextCursor = &next
+	}
+	answer(w, page)
+}
+
+// find returns a sandbox, or answers 404.
+func (s *Server) find(w http.ResponseWriter, id string) *box {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.sandboxes[id]
+	if b == nil {
+		fail(w, 404, "sandbox_not_found", "sandbox not found")
+	}
+	return b
+}
+
+// live is find for calls that need a running sandbox.
+func (s *Server) live(w http.ResponseWriter, id string) *box {
+	b := s.find(w, id)
+	if b != nil && b.Status != "running" {
+		fail(w, 409, "sandbox_not_running", "the sandbox is "+b.Status)
+		return nil
+	}
+	return b
+}
+
+// GetSandbox implements the API.
+func (s *Server) GetSandbox(w http.ResponseWriter, _ *http.Request, id v1.SandboxID) {
+	if b := s.find(w, id); b != nil {
+		answer(w, b.Sandbox)
+	}
+}
+
+// DeleteSandbox implements the API. The record of what was deleted stays.
+func (s *Server) DeleteSandbox(w http.ResponseWriter, _ *http.Request, id v1.SandboxID) {
+	b := s.find(w, id)
+	if b == nil {
+		return
+	}
+	s.mu.Lock()
+	b.Status, b.State = "stopped", "stopped"
+	s.mu.Unlock()
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// GetMetrics implements the API.
+func (s *Server) GetMetrics(w http.ResponseWriter, _ *http.Request, id v1.SandboxID) {
+	if s.live(w, id) != nil {
+		answer(w, v1.Metrics{
+			MemoryTotalBytes: 1 << 30, MemoryAvailableBytes: 3 << 28, DiskTotalBytes: 4 << 30, DiskFreeBytes: 3 << 30,
+			Load1: 0.25, Processes: 31, UptimeS: 61, Host: v1.HostMetrics{PssBytes: 60 << 20, OwnPages: 512, DiskBytes: 1 << 20},
+		})
+	}
+}
+
+// GetConsole implements the API. The text has what a terminal must not see.
+func (s *Server) GetConsole(w http.ResponseWriter, _ *http.Request, id v1.SandboxID) {
+	if s.find(w, id) != nil {
+		fmt.Fprint(w, "[    0.000000] Linux version 6.1.0\n\x1b[31mred\x1b[0m\n")
+	}
+}
+
+// ListTemplates implements the API.
+func (s *Server) ListTemplates(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []v1.Template{}
+	for _, t := range s.templates {
+		list = append(list, t)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	answer(w, v1.TemplateList{Templates: list})
+}
+
+// BuildTemplate implements the API: "default" is built, "broken" fails, all others are unknown.
+func (s *Server) BuildTemplate(w http.ResponseWriter, r *http.Request) {
+	req, ok := read[v1.TemplateBuild](w, r)
+	if !ok {
+		return
+	}
+	if req.Name != "default" && req.Name != "broken" {
+		fail(w, 404, "template_not_found", "there is no template "+req.Name)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	e := json.NewEncoder(w)
+	step, detail, done := "build root filesystem", "Unpacking bash", true
+	e.Encode(v1.BuildEvent{Type: "progress", Step: &step})
+	fmt.Fprintln(w) // keep-alive
+	e.Encode(v1.BuildEvent{Type: "progress", Step: &step, Detail: &detail})
+	w.(http.Flusher).Flush()
+	select { // long enough to be worth a line
+	case <-time.After(1200 * time.Millisecond):
+	case <-r.Context().Done():
+		return
+	}
+	if req.Name == "broken" {
+		message, code := "mmdebstrap ended with status 25", "build_failed"
+		e.Encode(v1.BuildEvent{Type: "error", Error: &message, Code: &code})
+		return
+	}
+	e.Encode(v1.BuildEvent{Type: "progress", Step: &step, Done: &done})
+	s.mu.Lock()
+	t := s.templates["default"]
+	s.mu.Unlock()
+	e.Encode(v1.BuildEvent{Type: "done", Template: &t})
+}
+
+// DeleteTemplate implements the API.
+func (s *Server) DeleteTemplate(w http.ResponseWriter, _ *http.Request, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, found := s.templates[name]; !found {
+		fail(w, 404, "template_not_found", "there is no template "+name)
+		return
+	}
+	for _, b := range s.sandboxes {
+		if b.Template == name && b.Status != "stopped" {
+			fail(w, 409, "template_in_use", "sandboxes stand on the template "+name)
+			return
+		}
+	}
+	delete(s.templates, name)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// ListKeys implements the API.
+func (s *Server) ListKeys(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []v1.Key{}
+	for _, k := range s.keys {
+		list = append(list, v1.Key{Id: k.Id, Name: k.Name, Prefix: k.Prefix, CreatedAt: k.CreatedAt})
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Id < list[j].Id })
+	answer(w, v1.KeyList{Keys: list})
+}
+
+// CreateKey implements the API.
+func (s *Server) CreateKey(w http.ResponseWriter, r *http.Request) {
+	req, ok := read[v1.KeyCreate](w, r)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.keys) + 1
+	k := v1.KeyCreated{
+		Id: fmt.Sprintf("key_%016x", n), Name: valueOr(req.Name, ""), Key: fmt.Sprintf("rmt_secret_%d", n),
+		Prefix: "rmt_secr", CreatedAt: time.Now().UTC(),
+	}
+	s.keys[k.Id] = k
+	answer(w, k)
+}
+
+// DeleteKey implements the API.
+func (s *Server) DeleteKey(w http.ResponseWriter, _ *http.Request, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, found := s.keys[id]; !found {
+		fail(w, 404, "key_not_found", "there is no key "+id)
+		return
+	}
+	delete(s.keys, id)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+var errNoRun = errors.New("no such run")

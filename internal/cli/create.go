@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "ramet.dev/ramet/api/gen/rametv1"
+	"ramet.dev/ramet/internal/client"
+)
+
+// shapeFlags say what a new sandbox is like. 'create' and 'run' share them.
+type shapeFlags struct {
+	memoryMB int
+	vcpus    int
+	diskMB   int
+	noEgress bool
+	metadata []string
+}
+
+func (f *shapeFlags) add(p *program, cmd *cobra.Command) {
+	addSettingFlags(cmd.Flags(), "template")
+	cmd.Flags().Lookup("template").Usage = "template to make it from [RAMET_TEMPLATE]"
+	cmd.RegisterFlagCompletionFunc("template", p.completeTemplates)
+	cmd.Flags().IntVar(&f.memoryMB, "memory", 0, "memory in MB, 512 to 16384 in steps of 128 (default 1024)")
+	cmd.Flags().IntVar(&f.vcpus, "vcpus", 0, "virtual processors: 1, 2, 4 or 8 (default 2)")
+	cmd.Flags().IntVar(&f.diskMB, "disk", 0, "disk in MB, 4096 to 65536; only what is written takes space (default 4096)")
+	cmd.Flags().BoolVar(&f.noEgress, "no-egress", false, "no network out of the sandbox")
+	cmd.Flags().StringArrayVar(&f.metadata, "metadata", nil, "note K=V on the sandbox, to find it by (repeatable)")
+	for name, arg := range map[string]string{"memory": "MB", "vcpus": "N", "disk": "MB", "metadata": "K=V"} {
+		nameValue(cmd.Flags(), name, arg)
+		cmd.Flags().Lookup(name).DefValue = ""
+	}
+	cmd.RegisterFlagCompletionFunc("vcpus", cobra.FixedCompletions([]string{"1", "2", "4", "8"}, cobra.ShellCompDirectiveNoFileComp))
+	for _, name := range []string{"memory", "disk", "metadata"} {
+		cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
+}
+
+// request makes the body of a create. The server checks the numbers; it knows
+// what its host has.
+func (f *shapeFlags) request(p *program, cmd *cobra.Command, env map[string]string) (v1.SandboxCreate, error) {
+	var req v1.SandboxCreate
+	metadata, err := parsePairs("metadata", f.metadata)
+	if err != nil {
+		return req, err
+	}
+	r, err := p.settings()
+	if err != nil {
+		return req, err
+	}
+	for name, v := range map[string]struct {
+		value int
+		field **int
+	}{"memory": {f.memoryMB, &req.MemoryMb}, "vcpus": {f.vcpus, &req.Vcpus}, "disk": {f.diskMB, &req.DiskMb}} {
+		if !cmd.Flags().Changed(name) {
+			continue
+		}
+		if v.value <= 0 {
+			return req, usageErrorf("--%s must be a positive number", name)
+		}
+		*v.field = &v.value
+	}
+	req.Template = ptr(r.Server().Template)
+	if f.noEgress {
+		egress := false
+		req.Egress = &egress
+	}
+	req.Env, req.Metadata = mapPtr(env), mapPtr(metadata)
+	return req, nil
+}
+
+func (p *program) createCommand() *cobra.Command {
+	var shape shapeFlags
+	var env envFlags
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Create a sandbox and print its id",
+		Long: `Create a sandbox and print its id on standard output, and nothing else there.
+It is a machine of its own, started from a template, and stays until 'ramet rm'.
+
+The environment that is given here is that of everything that will run in it.`,
+		Example: `  ramet create
+  id=$(ramet create --memory 2048 --vcpus 4)
+  ramet create --no-egress --metadata job=42 --env TOKEN
+  ramet create --json | jq .timings_ms`,
+		Args: none,
+		RunE: withSignals(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			vars, err := env.values()
+			if err != nil {
+				return err
+			}
+			req, err := shape.request(p, cmd, vars)
+			if err != nil {
+				return err
+			}
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			start := time.Now()
+			sb, err := p.create(ctx, c, req)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(p.Out, sb)
+			}
+			if isTerminal(p.Err) {
+				fmt.Fprintf(p.Err, "running after %s%s\n", milliseconds(float64(time.Since(start).Microseconds())/1000), timings(sb))
+			}
+			_, err = fmt.Fprintln(p.Out, sb.Id)
+			return err
+		}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	shape.add(p, cmd)
+	env.add(cmd, "of the sandbox")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the sandbox as JSON instead of its id")
+	return cmd
+}
+
+// create creates a sandbox, and shows on a terminal that this is what takes the time.
+func (p *program) create(ctx context.Context, c *client.Client, req v1.SandboxCreate) (*v1.Sandbox, error) {
+	defer p.showWaiting("starting a sandbox")()
+	sb, err := c.Create(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("create a sandbox: %w", err)
+	}
+	return sb, nil
+}
+
+// timings lists the steps of a create, the longest first.
+func timings(sb *v1.Sandbox) string {
+	if sb.TimingsMs == nil {
+		return ""
+	}
+	steps := make([]string, 0, len(*sb.TimingsMs))
+	for name := range *sb.TimingsMs {
+		if name != "total" {
+			steps = append(steps, name)
+		}
+	}
+	sort.Slice(steps, func(i, j int) bool { return (*sb.TimingsMs)[steps[i]] > (*sb.TimingsMs)[steps[j]] })
+	for i, name := range steps {
+		steps[i] = clean(name) + " " + milliseconds((*sb.TimingsMs)[name])
+	}
+	if len(steps) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(steps[:min(4, len(steps))], ", ") + ")"
+}

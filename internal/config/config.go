@@ -1,0 +1,178 @@
+// Package config owns Ramet's settings: their names, where a value may come
+// from, and what it means. A setting comes from a flag, else a RAMET_*
+// environment variable, else a config file, else its default, and every value
+// remembers which of these it was.
+//
+// It also names the files of the data directory (home.go) and describes the
+// running server in it (server.json, serverfile.go). It starts nothing and
+// talks to nobody. Start reading at settings.go, the one table of settings.
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Server is what a server is started with.
+type Server struct {
+	// Home is the data directory, absolute.
+	Home string
+	// Listen is the address of the API, host:port.
+	Listen string
+	// NoAuth serves a loopback address without API keys.
+	NoAuth bool
+	// Driver starts the machines: "qemu".
+	Driver string
+	// Accel is "auto" (KVM where a kernel really boots under it), "kvm" or "tcg".
+	Accel string
+	// LogFormat is "text" or "json"; LogLevel is "debug", "info", "warn" or "error".
+	LogFormat string
+	LogLevel  string
+	// AllowPrivate lists private ranges that guests may reach, such as a
+	// company's package mirror. All others stay closed.
+	AllowPrivate []netip.Prefix
+	// GuestCA says which certificates guests trust besides their own: "host"
+	// (those that were added to this host), "none", or the path of a PEM file.
+	GuestCA string
+	// Region and Node are stamped on every sandbox.
+	Region string
+	Node   string
+	// Template is the template that is built at the start and used when a
+	// create names none.
+	Template string
+}
+
+// Client is what a command needs to reach a server.
+type Client struct {
+	// URL is the server's base URL, without a final slash.
+	URL string
+	// APIKey is empty when no setting gives one; the key file of the data
+	// directory is the next place to look.
+	APIKey string
+	// Home is the data directory whose key and server.json a local client uses.
+	Home string
+}
+
+// Loopback reports whether addr, a host:port, is only reachable from this host.
+func Loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// ListenURL returns the URL under which a local client reaches a server that
+// listens on addr.
+func ListenURL(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "http://" + addr
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || (err == nil && ip.IsUnspecified()) {
+		host = "127.0.0.1"
+		if err == nil && ip.Is6() {
+			host = "::1"
+		}
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// The check functions return what is wrong with a value in words that follow
+// the setting's name.
+
+func checkListen(v string) error {
+	_, port, err := net.SplitHostPort(v)
+	if err != nil {
+		return fmt.Errorf("is %q, but must be HOST:PORT, such as 127.0.0.1:7070", v)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("is %q, but a port is a number from 0 to 65535", v)
+	}
+	return nil
+}
+
+func checkURL(v string) error {
+	u, err := url.Parse(v)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return fmt.Errorf("is %q, but must be a URL, such as http://127.0.0.1:7070", v)
+	}
+	return nil
+}
+
+func checkBool(v string) error {
+	if _, err := strconv.ParseBool(v); err != nil {
+		return fmt.Errorf("is %q, but must be true or false", v)
+	}
+	return nil
+}
+
+func oneOf(allowed ...string) func(string) error {
+	return func(v string) error {
+		for _, a := range allowed {
+			if v == a {
+				return nil
+			}
+		}
+		return fmt.Errorf("is %q, but must be one of: %s", v, strings.Join(allowed, ", "))
+	}
+}
+
+func checkPath(v string) error {
+	if v == "" || strings.ContainsRune(v, 0) {
+		return fmt.Errorf("is %q, but must be a path", v)
+	}
+	return nil
+}
+
+func checkGuestCA(v string) error {
+	if v == "host" || v == "none" || filepath.IsAbs(v) {
+		return nil
+	}
+	return fmt.Errorf("is %q, but must be host, none, or the absolute path of a PEM file", v)
+}
+
+// checkName accepts the names of nodes, regions and templates.
+func checkName(v string) error {
+	ok := v != "" && len(v) <= 63
+	for i, c := range []byte(v) {
+		alnum := c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
+		if !alnum && (i == 0 || (c != '-' && c != '_' && c != '.')) {
+			ok = false
+		}
+	}
+	if !ok {
+		return fmt.Errorf("is %q, but must be 1 to 63 lower-case letters, digits, '-', '_' or '.', and begin with a letter or digit", v)
+	}
+	return nil
+}
+
+func parsePrefixes(v string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, f := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }) {
+		p, err := netip.ParsePrefix(f)
+		if err != nil {
+			ip, errIP := netip.ParseAddr(f)
+			if errIP != nil {
+				return nil, fmt.Errorf("has %q, but must be addresses or ranges, such as 10.1.2.0/24,192.0.2.7", f)
+			}
+			p = netip.PrefixFrom(ip, ip.BitLen())
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
+}
+
+func checkPrefixes(v string) error {
+	_, err := parsePrefixes(v)
+	return err
+}

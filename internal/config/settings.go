@@ -1,0 +1,130 @@
+package config
+
+// Setting is one row of the table of settings.
+type Setting struct {
+	// Key is the name in a config file; with dashes for underscores it is the
+	// flag, in capitals and after RAMET_ the environment variable.
+	Key string
+	// Default is used when nothing else gives a value. Empty with dynamic set
+	// means that the loader works it out.
+	Default string
+	// Arg names the value in the help of the flag, such as DIR.
+	Arg string
+	// Help is one line, as the help of the flag.
+	Help string
+	// Scope says who reads it: the server, the client commands or both.
+	Scope Scope
+	// Secret values are never printed.
+	Secret bool
+
+	flag  string // when it is not Key with dashes
+	check func(string) error
+}
+
+// Scope says who reads a setting.
+type Scope int
+
+// The scopes.
+const (
+	ForBoth Scope = iota
+	ForServer
+	ForClient
+)
+
+// Flag returns the name of the setting's flag, without dashes in front, or ""
+// when it has none: secrets do not belong on a command line, where every user
+// of the host sees them.
+func (s Setting) Flag() string {
+	if s.Secret {
+		return ""
+	}
+	if s.flag != "" {
+		return s.flag
+	}
+	b := []byte(s.Key)
+	for i := range b {
+		if b[i] == '_' {
+			b[i] = '-'
+		}
+	}
+	return string(b)
+}
+
+// Env returns the name of the setting's environment variable.
+func (s Setting) Env() string {
+	b := []byte("RAMET_" + s.Key)
+	for i := range b {
+		if b[i] >= 'a' && b[i] <= 'z' {
+			b[i] -= 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+// DefaultHome is the data directory of a server that was told nothing else.
+const DefaultHome = "/var/lib/ramet"
+
+// DefaultListen is the address of a server that was told nothing else.
+const DefaultListen = "127.0.0.1:7070"
+
+// Settings lists every setting, in the order in which they are shown.
+func Settings() []Setting {
+	return []Setting{
+		{
+			Key: "home", Arg: "DIR", flag: "data", Default: DefaultHome, check: checkPath, Scope: ForBoth,
+			Help: "data directory: records, templates, sandboxes, the local API key",
+		},
+		{
+			Key: "url", Arg: "URL", Default: "", check: checkURL, Scope: ForClient,
+			Help: "URL of the server (default: the local server's)",
+		},
+		{
+			Key: "api_key", Default: "", Secret: true, Scope: ForClient,
+			Help: "API key (default: the local server's own, in its data directory)",
+		},
+		{
+			Key: "listen", Arg: "ADDR", Default: DefaultListen, check: checkListen, Scope: ForServer,
+			Help: "address of the API, HOST:PORT",
+		},
+		{
+			Key: "no_auth", Default: "false", check: checkBool, Scope: ForServer,
+			Help: "serve without API keys; only on a loopback address",
+		},
+		{
+			Key: "driver", Arg: "NAME", Default: "qemu", check: oneOf("qemu"), Scope: ForServer,
+			Help: "what runs the machines: qemu",
+		},
+		{
+			Key: "accel", Arg: "NAME", Default: "auto", check: oneOf("auto", "kvm", "tcg"), Scope: ForServer,
+			Help: "auto (KVM where a kernel really boots under it), kvm, or tcg (emulation)",
+		},
+		{
+			Key: "template", Arg: "NAME", Default: "default", check: checkName, Scope: ForBoth,
+			Help: "template to build at the start and for sandboxes that name none",
+		},
+		{
+			Key: "allow_private", Arg: "RANGES", Default: "", check: checkPrefixes, Scope: ForServer,
+			Help: "private ranges that sandboxes may reach, such as 10.1.2.0/24,10.9.0.7",
+		},
+		{
+			Key: "guest_ca", Arg: "WHICH", Default: "host", check: checkGuestCA, Scope: ForServer,
+			Help: "certificates that sandboxes trust besides their own: host (those added to this host), none, or a PEM file",
+		},
+		{
+			Key: "region", Arg: "NAME", Default: "local", check: checkName, Scope: ForServer,
+			Help: "region that is stamped on every sandbox",
+		},
+		{
+			Key: "node", Arg: "NAME", Default: "", check: checkName, Scope: ForServer,
+			Help: "name of this node (default: the host's name)",
+		},
+		{
+			Key: "log_format", Arg: "FORMAT", Default: "text", check: oneOf("text", "json"), Scope: ForServer,
+			Help: "text, or json for one object a line",
+		},
+		{
+			Key: "log_level", Arg: "LEVEL", Default: "info", check: oneOf("debug", "info", "warn", "error"), Scope: ForServer,
+			Help: "debug, info, warn or error",
+		},
+	}
+}

@@ -1,0 +1,273 @@
+// Package controltest has what tests of control and of the surfaces above it
+// need instead of real machines: Machines, whose guests speak the agent's real
+// protocol over the real byte stream but run their programs as processes of the
+// test and keep their files in a temporary folder, and Templates.
+package controltest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"ramet.dev/ramet/api/agent/v1/agentv1connect"
+	"ramet.dev/ramet/internal/control"
+	"ramet.dev/ramet/internal/guest"
+	"ramet.dev/ramet/internal/guest/wire"
+	"ramet.dev/ramet/internal/sandbox"
+)
+
+// Machines is a control.Machines. Set the hooks before use.
+type Machines struct {
+	// OnStart, when set, is called at each start; its error fails the start.
+	OnStart func(ctx context.Context, r control.StartRequest) error
+	// OnStop, when set, is called before a machine is stopped; its error fails the stop.
+	OnStop func(ctx context.Context, id sandbox.InstanceID) error
+
+	dir   string
+	exits chan sandbox.MachineExit
+
+	mu       sync.Mutex
+	machines map[sandbox.InstanceID]*machine // guarded by mu
+	started  int                             // guarded by mu
+	stopped  int                             // guarded by mu
+}
+
+// machine is one fake machine.
+type machine struct {
+	root   string
+	agent  *agent
+	cancel context.CancelFunc
+	served chan struct{}
+
+	mu     sync.Mutex
+	client *guest.Client // guarded by mu
+	port   *switchable   // guarded by mu
+}
+
+// NewMachines makes Machines that keep the files of their guests below dir.
+func NewMachines(dir string) *Machines {
+	return &Machines{dir: dir, exits: make(chan sandbox.MachineExit, 64), machines: make(map[sandbox.InstanceID]*machine)}
+}
+
+// Start boots a fake machine.
+func (m *Machines) Start(ctx context.Context, r control.StartRequest) (control.Started, error) {
+	if m.OnStart != nil {
+		if err := m.OnStart(ctx, r); err != nil {
+			return control.Started{}, err
+		}
+	}
+	root := filepath.Join(m.dir, string(r.Sandbox.Instance))
+	if err := os.MkdirAll(filepath.Join(root, "root"), 0o755); err != nil {
+		return control.Started{}, err
+	}
+	a := newAgent(root, r.Sandbox.Env)
+	hostEnd, guestEnd := net.Pipe()
+	life, cancel := context.WithCancel(context.Background())
+	v := &machine{root: root, agent: a, cancel: cancel, served: make(chan struct{}), port: newSwitchable(hostEnd)}
+	mux := http.NewServeMux()
+	mux.Handle(agentv1connect.NewMachineHandler(a))
+	mux.Handle(agentv1connect.NewExecHandler(execService{a}))
+	mux.Handle(agentv1connect.NewFilesHandler(fileService{root: root}))
+	go func() {
+		defer close(v.served)
+		_ = wire.Serve(life, guestEnd, mux, slog.New(slog.DiscardHandler)) // ends by cancel
+	}()
+	client, err := guest.Dial(ctx, v.port)
+	if err != nil {
+		cancel()
+		return control.Started{}, errors.Join(err, os.RemoveAll(root))
+	}
+	v.client = client
+	m.mu.Lock()
+	m.machines[r.Sandbox.Instance] = v
+	m.started++
+	m.mu.Unlock()
+	return control.Started{
+		Isolation: sandbox.IsolationEmulated, TemplateHash: r.Sandbox.TemplateHash,
+		Steps: []sandbox.StepTime{{Name: "start_vmm", Took: time.Millisecond}, {Name: "identity", Took: time.Microsecond}},
+	}, nil
+}
+
+func (m *Machines) get(id sandbox.InstanceID) (*machine, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if v, ok := m.machines[id]; ok {
+		return v, nil
+	}
+	return nil, sandbox.Errorf(sandbox.Unavailable, "machine_gone", "the sandbox's machine is not running")
+}
+
+// Guest returns the connection to a fake guest.
+func (m *Machines) Guest(_ context.Context, id sandbox.InstanceID) (control.Guest, error) {
+	v, err := m.get(id)
+	if err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err := v.client.Err(); err != nil {
+		return nil, &sandbox.Error{Kind: sandbox.Unavailable, Code: "guest_unreachable", Message: "the sandbox does not answer", Err: err}
+	}
+	return v.client, nil
+}
+
+// Stop ends a fake machine.
+func (m *Machines) Stop(ctx context.Context, id sandbox.InstanceID) error {
+	if m.OnStop != nil {
+		if err := m.OnStop(ctx, id); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	v, ok := m.machines[id]
+	delete(m.machines, id)
+	if ok {
+		m.stopped++
+	}
+	m.mu.Unlock()
+	if !ok {
+		return os.RemoveAll(filepath.Join(m.dir, string(id)))
+	}
+	return v.end()
+}
+
+func (v *machine) end() error {
+	v.agent.killAll()
+	v.cancel()
+	v.port.resume()
+	v.mu.Lock()
+	err := v.client.Close()
+	v.mu.Unlock()
+	<-v.served
+	v.agent.wait()
+	return errors.Join(err, os.RemoveAll(v.root))
+}
+
+// Crash ends a machine as if its process had been killed, and reports it.
+func (m *Machines) Crash(id sandbox.InstanceID, reason string) {
+	m.mu.Lock()
+	v, ok := m.machines[id]
+	delete(m.machines, id)
+	m.mu.Unlock()
+	if ok {
+		_ = v.end() // the test looks at what is left
+	}
+	m.exits <- sandbox.MachineExit{Instance: id, Reason: reason}
+}
+
+// Silence makes a guest stop answering, although its machine runs; Unsilence lets it go on.
+func (m *Machines) Silence(id sandbox.InstanceID) {
+	if v, err := m.get(id); err == nil {
+		v.port.pause()
+	}
+}
+
+// Unsilence ends a Silence.
+func (m *Machines) Unsilence(id sandbox.InstanceID) {
+	if v, err := m.get(id); err == nil {
+		v.port.resume()
+	}
+}
+
+// Alive says whether a fake machine runs.
+func (m *Machines) Alive(id sandbox.InstanceID) bool {
+	_, err := m.get(id)
+	return err == nil
+}
+
+// Console returns a console.
+func (m *Machines) Console(id sandbox.InstanceID) (string, error) {
+	if _, err := m.get(id); err != nil {
+		return "", err
+	}
+	return "[    0.000000] Linux version 6.1.0\n", nil
+}
+
+// Stats returns made-up figures.
+func (m *Machines) Stats(id sandbox.InstanceID) (sandbox.MachineStats, error) {
+	_, err := m.get(id)
+	return sandbox.MachineStats{PSSBytes: 47 << 20, OwnPages: 600, DiskBytes: 1 << 20, CPUTime: time.Second}, err
+}
+
+// Exits delivers crashes.
+func (m *Machines) Exits() <-chan sandbox.MachineExit { return m.exits }
+
+// Running returns how many machines run.
+func (m *Machines) Running() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.machines)
+}
+
+// StopAll ends every machine, as the end of the host would.
+func (m *Machines) StopAll() {
+	m.mu.Lock()
+	all := m.machines
+	m.machines = make(map[sandbox.InstanceID]*machine)
+	m.mu.Unlock()
+	for _, v := range all {
+		_ = v.end() // nothing is left to tell
+	}
+}
+
+// Runs returns how many programs run in a guest.
+func (m *Machines) Runs(id sandbox.InstanceID) int {
+	v, err := m.get(id)
+	if err != nil {
+		return 0
+	}
+	return v.agent.running()
+}
+
+// switchable is a connection whose incoming bytes can be held back.
+type switchable struct {
+	net.Conn
+	mu   sync.Mutex
+	hold chan struct{} // guarded by mu; closed: flows
+}
+
+func newSwitchable(c net.Conn) *switchable {
+	s := &switchable{Conn: c, hold: make(chan struct{})}
+	close(s.hold)
+	return s
+}
+
+func (s *switchable) pause() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hold = make(chan struct{})
+}
+
+func (s *switchable) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.hold:
+	default:
+		close(s.hold)
+	}
+}
+
+func (s *switchable) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	s.mu.Lock()
+	hold := s.hold
+	s.mu.Unlock()
+	<-hold
+	return n, err
+}
+
+// Close lets a reader that is held back go.
+func (s *switchable) Close() error {
+	s.resume()
+	return s.Conn.Close()
+}
+
+var _ io.Closer = (*switchable)(nil)

@@ -1,0 +1,166 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/store"
+)
+
+// The operations that have intents.
+const (
+	opCreate = "create"
+	opDelete = "delete"
+)
+
+// errAbandoned cancels a create whose caller went away.
+var errAbandoned = errors.New("the caller went away")
+
+// errDeleted cancels a create whose sandbox is deleted meanwhile.
+var errDeleted = sandbox.Errorf(sandbox.Conflict, "sandbox_deleted", "the sandbox was deleted while it was being created")
+
+// Create makes a sandbox and returns when it takes calls, with the steps of its start.
+// When ctx ends before, the create is undone as a whole.
+func (c *Control) Create(ctx context.Context, project string, r CreateRequest) (sandbox.Sandbox, []sandbox.StepTime, error) {
+	begin := time.Now()
+	if err := r.check(c.cfg.HostMemoryMB); err != nil {
+		return sandbox.Sandbox{}, nil, err
+	}
+	sb, op, opCtx, err := c.beginCreate(ctx, project, r)
+	if err != nil {
+		return sandbox.Sandbox{}, nil, err
+	}
+	recorded := sandbox.StepTime{Name: "record", Took: time.Since(begin)}
+	var steps []sandbox.StepTime
+	err = c.spawn(func() {
+		defer op.cancel(nil)
+		sb, steps, op.err = c.runCreate(opCtx, sb)
+		c.mu.Lock()
+		delete(c.creates, sb.ID)
+		c.mu.Unlock()
+		close(op.done)
+	})
+	if err != nil {
+		c.undoCreate(sb, err)
+		c.mu.Lock()
+		delete(c.creates, sb.ID)
+		c.mu.Unlock()
+		op.cancel(err)
+		op.err = err
+		close(op.done)
+		return sandbox.Sandbox{}, nil, err
+	}
+	select {
+	case <-op.done:
+	case <-ctx.Done():
+		op.cancel(errAbandoned)
+		// The start gives up at its next step; nobody is left to wait for it.
+		return sandbox.Sandbox{}, nil, fmt.Errorf("create sandbox: %w", context.Cause(ctx))
+	}
+	if op.err == nil {
+		c.log.Info("sandbox created", "sandbox", sb.ID, "project", project, "template", sb.Template, "took", time.Since(begin))
+	}
+	return sb, append([]sandbox.StepTime{recorded}, steps...), op.err
+}
+
+// beginCreate enters the record, on a template that cannot be removed meanwhile, and
+// the operation, so that a delete finds either both or none.
+func (c *Control) beginCreate(ctx context.Context, project string, r CreateRequest) (sandbox.Sandbox, *operation, context.Context, error) {
+	c.standing.RLock()
+	defer c.standing.RUnlock()
+	t, err := c.templates.Get(ctx, r.Template)
+	if err != nil {
+		return sandbox.Sandbox{}, nil, nil, fmt.Errorf("create sandbox: %w", err)
+	}
+	sb := sandbox.Sandbox{
+		ID: sandbox.NewID(), Project: project, Region: c.cfg.Region, Node: c.cfg.Node,
+		Template: r.Template, TemplateHash: t.Hash, Instance: sandbox.NewInstanceID(),
+		Shape: r.Shape, Egress: !r.NoEgress, Env: r.Env, Metadata: r.Metadata,
+	}
+	opCtx, stop := context.WithTimeoutCause(c.life, c.cfg.CreateTimeout,
+		sandbox.Errorf(sandbox.Unavailable, "create_timeout", "the sandbox did not start within %s", c.cfg.CreateTimeout))
+	opCtx, cancel := context.WithCancelCause(opCtx)
+	op := &operation{done: make(chan struct{}), cancel: func(err error) { cancel(err); stop() }}
+	c.mu.Lock()
+	c.creates[sb.ID] = op
+	c.mu.Unlock()
+	made, err := c.store.Create(ctx, sb, opCreate)
+	if err != nil {
+		c.mu.Lock()
+		delete(c.creates, sb.ID)
+		c.mu.Unlock()
+		op.cancel(err)
+		op.err = err
+		close(op.done)
+		return sandbox.Sandbox{}, nil, nil, err
+	}
+	return made, op, opCtx, nil
+}
+
+// runCreate boots the machine of a record and makes it running, or undoes all of it.
+func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sandbox, []sandbox.StepTime, error) {
+	started, err := c.machines.Start(ctx, StartRequest{Sandbox: sb})
+	if cause := context.Cause(ctx); cause != nil {
+		// Also when the start made it: nobody waits for the sandbox any more.
+		err = errors.Join(cause, err)
+	}
+	if err != nil {
+		c.undoCreate(sb, err)
+		return sb, nil, fmt.Errorf("create sandbox %s: %w", sb.ID, err)
+	}
+	begin := time.Now()
+	running, err := c.store.Transition(ctx, sb.ID, sandbox.Creating, sandbox.Running, store.Change{
+		Apply: func(r *sandbox.Sandbox) {
+			r.Isolation = started.Isolation
+			if started.TemplateHash != "" {
+				r.TemplateHash = started.TemplateHash
+			}
+		},
+		End: true,
+	})
+	if err != nil {
+		c.undoCreate(sb, err)
+		return sb, nil, err
+	}
+	return running, append(started.Steps, sandbox.StepTime{Name: "commit", Took: time.Since(begin)}), nil
+}
+
+// undoCreate frees what a create may have made. What cannot be freed or
+// recorded now stays `stopping`, and the sweep tries again.
+func (c *Control) undoCreate(sb sandbox.Sandbox, cause error) {
+	ctx, cancel := c.cleanup()
+	defer cancel()
+	log := c.log.With("sandbox", sb.ID)
+	level := log.Error
+	if errors.Is(cause, errAbandoned) || errors.Is(cause, errDeleted) || errors.Is(cause, errClosing) {
+		level = log.Info
+	}
+	level("create failed", "err", cause)
+	_, err := c.store.Transition(ctx, sb.ID, sandbox.Creating, sandbox.Stopping, store.Change{
+		Begin: opDelete,
+		Apply: func(r *sandbox.Sandbox) { r.FailReason = reasonOf(cause) },
+		Event: store.Event{Type: "create_failed", Reason: reasonOf(cause)},
+	})
+	if err != nil {
+		log.Error("record a failed create", "err", err)
+		return
+	}
+	if err := c.finishStop(ctx, sb); err != nil {
+		log.Error("free a failed create", "err", err)
+	}
+}
+
+// reasonOf is what a record may tell its user about an error.
+func reasonOf(err error) string {
+	var e *sandbox.Error
+	switch {
+	case errors.As(err, &e) && e.Kind != sandbox.Internal:
+		return e.Message
+	case errors.Is(err, errAbandoned):
+		return "the caller went away during the create"
+	}
+	return "the sandbox could not be started"
+}

@@ -1,0 +1,125 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/store"
+)
+
+// Delete stops a sandbox in whatever state and returns when all that it used
+// is free. Deleting a stopped one again succeeds; deletes at the same time are one.
+// The delete goes on when ctx ends.
+func (c *Control) Delete(ctx context.Context, project string, id sandbox.ID) error {
+	sb, err := c.store.Get(ctx, project, id)
+	if err != nil {
+		return err
+	}
+	if sb.State == sandbox.Stopped {
+		return nil
+	}
+	op, err := c.beginDelete(sb)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-op.done:
+		return op.err
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the delete of sandbox %s: %w", id, context.Cause(ctx))
+	}
+}
+
+// beginDelete starts the one delete of a sandbox, or joins it.
+func (c *Control) beginDelete(sb sandbox.Sandbox) (*operation, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if op, ok := c.deletes[sb.ID]; ok {
+		return op, nil
+	}
+	op := &operation{done: make(chan struct{})}
+	err := c.spawnLocked(func() {
+		op.err = c.runDelete(sb.Project, sb.ID)
+		c.mu.Lock()
+		delete(c.deletes, sb.ID)
+		c.mu.Unlock()
+		close(op.done)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.deletes[sb.ID] = op
+	return op, nil
+}
+
+// runDelete brings a sandbox from wherever it is to stopped. Other operations
+// may move it meanwhile, so it looks again after every race that it lost.
+func (c *Control) runDelete(project string, id sandbox.ID) error {
+	begin := time.Now()
+	ctx, cancel := c.cleanup()
+	defer cancel()
+	for {
+		if err := c.endCreate(ctx, id); err != nil {
+			return err
+		}
+		sb, err := c.store.Get(ctx, project, id)
+		if err != nil {
+			return err
+		}
+		switch sb.State {
+		case sandbox.Stopped:
+			return nil
+		case sandbox.Stopping: // an earlier delete did not get through
+		default:
+			sb, err = c.store.Transition(ctx, id, sb.State, sandbox.Stopping, store.Change{Begin: opDelete})
+			if isConflict(err) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := c.finishStop(ctx, sb); err != nil {
+			return err
+		}
+		c.log.Info("sandbox deleted", "sandbox", id, "project", project, "took", time.Since(begin))
+		return nil
+	}
+}
+
+// endCreate cancels the create of a sandbox, if it is under way, and waits for its end.
+func (c *Control) endCreate(ctx context.Context, id sandbox.ID) error {
+	c.mu.Lock()
+	op := c.creates[id]
+	c.mu.Unlock()
+	if op == nil {
+		return nil
+	}
+	op.cancel(errDeleted)
+	select {
+	case <-op.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the create of sandbox %s to end: %w", id, context.Cause(ctx))
+	}
+}
+
+// finishStop frees the machine of a stopping sandbox and makes it stopped.
+// Losing the last step to somebody who did the same is success.
+func (c *Control) finishStop(ctx context.Context, sb sandbox.Sandbox) error {
+	if err := c.machines.Stop(ctx, sb.Instance); err != nil {
+		return fmt.Errorf("stop instance %s of sandbox %s: %w", sb.Instance, sb.ID, err)
+	}
+	// A stopped record is kept for a while, but nobody needs its environment,
+	// which may hold secrets.
+	_, err := c.store.Transition(ctx, sb.ID, sandbox.Stopping, sandbox.Stopped, store.Change{
+		Apply: func(r *sandbox.Sandbox) { r.Env = nil },
+		End:   true,
+	})
+	if err != nil && !isConflict(err) {
+		return err
+	}
+	return nil
+}

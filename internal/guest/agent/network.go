@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"ramet.dev/ramet/internal/network/layout"
+)
+
+const ethernet = "eth0"
+
+// setupNetwork brings up the loopback and the one network card, whose address
+// is the same in every guest. A machine without a card still boots.
+func setupNetwork(logger *slog.Logger) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := linkUp(fd, "lo"); err != nil {
+		return err
+	}
+	err = configureEthernet(fd)
+	if errors.Is(err, unix.ENODEV) {
+		logger.Warn("no network card", "interface", ethernet)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return replaceFile("/etc/resolv.conf", []byte("nameserver "+layout.GatewayIP+"\n"), 0o644)
+}
+
+func configureEthernet(fd int) error {
+	mtu, err := unix.NewIfreq(ethernet)
+	if err != nil {
+		return err
+	}
+	mtu.SetUint32(layout.MTU)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFMTU, mtu); err != nil {
+		return fmt.Errorf("set MTU: %w", err)
+	}
+	for _, a := range []struct {
+		request uint
+		address string
+	}{
+		{unix.SIOCSIFADDR, layout.GuestIP},
+		{unix.SIOCSIFNETMASK, layout.Netmask},
+		{unix.SIOCSIFBRDADDR, layout.BroadcastIP},
+	} {
+		r, err := unix.NewIfreq(ethernet)
+		if err != nil {
+			return err
+		}
+		ip := netip.MustParseAddr(a.address).As4()
+		if err := r.SetInet4Addr(ip[:]); err != nil {
+			return err
+		}
+		if err := unix.IoctlIfreq(fd, a.request, r); err != nil {
+			return fmt.Errorf("set address %s: %w", a.address, err)
+		}
+	}
+	if err := linkUp(fd, ethernet); err != nil {
+		return err
+	}
+	return addDefaultRoute(fd, netip.MustParseAddr(layout.GatewayIP))
+}
+
+func linkUp(fd int, name string) error {
+	r, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, r); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	r.SetUint16(r.Uint16() | unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r); err != nil {
+		return fmt.Errorf("set %s up: %w", name, err)
+	}
+	return nil
+}
+
+// routeEntry is struct rtentry of <linux/route.h> on 64-bit machines.
+type routeEntry struct {
+	_           uint64
+	destination unix.RawSockaddrInet4
+	gateway     unix.RawSockaddrInet4
+	mask        unix.RawSockaddrInet4
+	flags       uint16
+	_           [3]uint16
+	_           uint64
+	tos, class  uint8
+	_           [3]uint16
+	metric      int16
+	device      uintptr
+	mtu, window uint64
+	irtt        uint16
+}
+
+func addDefaultRoute(fd int, gateway netip.Addr) error {
+	const routeUp, routeGateway = 1, 2 // RTF_UP, RTF_GATEWAY
+	entry := routeEntry{
+		destination: unix.RawSockaddrInet4{Family: unix.AF_INET},
+		gateway:     unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: gateway.As4()},
+		mask:        unix.RawSockaddrInet4{Family: unix.AF_INET},
+		flags:       routeUp | routeGateway,
+	}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCADDRT, uintptr(unsafe.Pointer(&entry)))
+	if errno != 0 && errno != unix.EEXIST {
+		return fmt.Errorf("add default route: %w", errno)
+	}
+	return nil
+}
+
+// replaceFile gives path the content data, if it has not got it. A symbolic
+// link is replaced by a file: the target may belong to a service that is not
+// there.
+func replaceFile(path string, data []byte, mode os.FileMode) error {
+	if old, err := os.ReadFile(path); err == nil && string(old) == string(data) {
+		return nil
+	}
+	temp := path + ".ramet-new"
+	if err := os.WriteFile(temp, data, mode); err != nil {
+		return err
+	}
+	err := os.Rename(temp, path)
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EXDEV) {
+		// Something is mounted over it.
+		return errors.Join(os.WriteFile(path, data, mode), os.Remove(temp))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return nil
+}

@@ -1,0 +1,340 @@
+package exec
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "ramet.dev/ramet/api/agent/v1"
+)
+
+const (
+	// freeMemory is what a journal may hold in memory in any case, in bytes.
+	freeMemory = 16 << 10
+	// eventOverhead is what an event costs in memory beside its bytes.
+	eventOverhead = 128
+	// readBatch is about how many bytes a subscriber takes at once.
+	readBatch = 256 << 10
+)
+
+// journal is the history of one run: events numbered from 0 without holes. The
+// first ones are in memory, later ones in a file. When the limit is reached
+// output is dropped and counted, and one Truncated event before the Exit says
+// how much. Appending never waits for a subscriber.
+type journal struct {
+	cfg *journalConfig
+
+	// appending is held by whoever adds an event, also while it writes the file.
+	appending sync.Mutex
+	dropped   uint64 // bytes of output that are missing
+	full      bool   // output is dropped from now on
+	memBytes  int64
+	paid      int64 // part of memBytes that is on the shared budget
+	spooled   int64
+
+	mu       sync.Mutex
+	head     []*agentv1.Event // the first events
+	spool    *spool           // nil: none yet
+	size     int64            // bytes of the spool that may be read
+	inSpool  uint64           // how many events it holds
+	tail     []*agentv1.Event // what came after the limit: Truncated and Exit
+	exit     *agentv1.Exit
+	subs     map[*subscriber]struct{}
+	released bool
+}
+
+// journalConfig is what all journals share.
+type journalConfig struct {
+	dir    string // empty: memory only
+	memory int64  // of one journal, bytes
+	file   int64  // of one journal, bytes
+	ram    budget
+	disk   budget
+}
+
+func newJournal(cfg *journalConfig) *journal {
+	return &journal{cfg: cfg, subs: make(map[*subscriber]struct{})}
+}
+
+// append adds an event and gives it its number. Events after the Exit are
+// ignored.
+func (j *journal) append(e *agentv1.Event) {
+	j.appending.Lock()
+	defer j.appending.Unlock()
+	if j.ended() {
+		return
+	}
+	if exit := e.GetExit(); exit != nil {
+		if j.dropped > 0 {
+			j.publishTail(&agentv1.Event{Kind: &agentv1.Event_Truncated{Truncated: &agentv1.Truncated{Bytes: j.dropped}}})
+		}
+		j.publishTail(e)
+		return
+	}
+	if j.full || !j.store(e) {
+		j.full = true
+		j.dropped += payload(e)
+	}
+}
+
+// store puts an event in memory or in the file. False: there is no room.
+func (j *journal) store(e *agentv1.Event) bool {
+	cost := int64(proto.Size(e)) + eventOverhead
+	if j.spool == nil && j.memBytes+cost <= j.cfg.memory {
+		if j.memBytes+cost > freeMemory {
+			if !j.cfg.ram.take(cost) {
+				return j.toFile(e)
+			}
+			j.paid += cost
+		}
+		j.memBytes += cost
+		j.mu.Lock()
+		e.Seq = uint64(len(j.head))
+		j.head = append(j.head, e)
+		j.wakeLocked()
+		j.mu.Unlock()
+		return true
+	}
+	return j.toFile(e)
+}
+
+func (j *journal) toFile(e *agentv1.Event) bool {
+	if j.cfg.dir == "" {
+		return false
+	}
+	file := j.spool
+	if file == nil {
+		opened, err := openSpool(j.cfg.dir)
+		if err != nil {
+			return false
+		}
+		file = opened
+	}
+	e.Seq = uint64(len(j.head)) + j.inSpool
+	data, err := record(e)
+	n := int64(len(data))
+	if err != nil || j.spooled+n > j.cfg.file || !j.cfg.disk.take(n) {
+		return j.keepSpool(file, false)
+	}
+	if _, err := file.file.WriteAt(data, file.size); err != nil {
+		j.cfg.disk.give(n)
+		return j.keepSpool(file, false) // most likely the disk is full
+	}
+	j.spooled += n
+	j.mu.Lock()
+	if last := len(file.index) - 1; last < 0 || file.size-file.index[last].offset >= indexEvery {
+		file.index = append(file.index, mark{e.Seq, file.size})
+	}
+	file.size += n
+	j.spool, j.size = file, file.size
+	j.inSpool++
+	j.wakeLocked()
+	j.mu.Unlock()
+	return true
+}
+
+// keepSpool closes a file that was just opened in vain.
+func (j *journal) keepSpool(file *spool, ok bool) bool {
+	if !ok && j.spool == nil {
+		file.file.Close()
+	}
+	return ok
+}
+
+func (j *journal) publishTail(e *agentv1.Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e.Seq = j.nextLocked()
+	j.tail = append(j.tail, e)
+	j.exit = e.GetExit()
+	j.wakeLocked()
+}
+
+func (j *journal) nextLocked() uint64 {
+	return uint64(len(j.head)) + j.inSpool + uint64(len(j.tail))
+}
+
+func (j *journal) wakeLocked() {
+	for s := range j.subs {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (j *journal) ended() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.exit != nil
+}
+
+// state returns the next sequence number and the Exit, if there is one.
+func (j *journal) state() (next uint64, exit *agentv1.Exit) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.nextLocked(), j.exit
+}
+
+// release gives up memory and file. Who reads now reads to the end.
+func (j *journal) release() {
+	j.appending.Lock()
+	defer j.appending.Unlock()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.released {
+		return
+	}
+	j.released = true
+	j.cfg.ram.give(j.paid)
+	j.cfg.disk.give(j.spooled)
+	j.closeLocked()
+}
+
+func (j *journal) closeLocked() {
+	if j.released && len(j.subs) == 0 && j.spool != nil {
+		j.spool.file.Close()
+	}
+}
+
+// payload is how many bytes of a user's output an event carries.
+func payload(e *agentv1.Event) uint64 {
+	switch k := e.GetKind().(type) {
+	case *agentv1.Event_Stdout:
+		return uint64(len(k.Stdout))
+	case *agentv1.Event_Stderr:
+		return uint64(len(k.Stderr))
+	case *agentv1.Event_Truncated:
+		return k.Truncated.GetBytes()
+	case *agentv1.Event_Result:
+		var n uint64
+		for _, v := range k.Result.GetData() {
+			n += uint64(len(v))
+		}
+		return n
+	}
+	return 0
+}
+
+// subscriber reads a journal at its own speed.
+type subscriber struct {
+	j      *journal
+	seq    uint64 // of the next event to read
+	offset int64  // of that event in the spool, -1: not known
+	wake   chan struct{}
+}
+
+// subscribe follows the journal from an event on. False: the journal has been
+// released, or has no such event and never will.
+func (j *journal) subscribe(from uint64) (*subscriber, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.released || from > j.nextLocked() {
+		return nil, false
+	}
+	s := &subscriber{j: j, seq: from, offset: -1, wake: make(chan struct{}, 1)}
+	j.subs[s] = struct{}{}
+	return s, true
+}
+
+func (s *subscriber) close() {
+	s.j.mu.Lock()
+	defer s.j.mu.Unlock()
+	delete(s.j.subs, s)
+	s.j.closeLocked()
+}
+
+// next returns the events that are there, or none. end says that no more will
+// come after these.
+func (s *subscriber) next() (events []*agentv1.Event, end bool, err error) {
+	j := s.j
+	j.mu.Lock()
+	head, tail := uint64(len(j.head)), uint64(len(j.tail))
+	switch {
+	case s.seq < head:
+		events = j.head[s.seq:]
+	case s.seq >= head+j.inSpool && s.seq < head+j.inSpool+tail:
+		events = j.tail[s.seq-head-j.inSpool:]
+	case s.seq < head+j.inSpool:
+		file, size := j.spool, j.size
+		if s.offset < 0 {
+			m := file.seek(s.seq)
+			s.offset = m.offset
+		}
+		j.mu.Unlock()
+		return s.readSpool(file, size)
+	}
+	s.seq += uint64(len(events))
+	end = j.exit != nil && s.seq == j.nextLocked()
+	j.mu.Unlock()
+	return events, end, nil
+}
+
+func (s *subscriber) readSpool(file *spool, size int64) ([]*agentv1.Event, bool, error) {
+	events, offset, err := file.read(s.offset, size, readBatch)
+	if err != nil {
+		return nil, false, err
+	}
+	s.offset = offset
+	for len(events) > 0 && events[0].Seq < s.seq {
+		events = events[1:] // the mark was before the wanted event
+	}
+	if len(events) == 0 {
+		return s.readSpool(file, size)
+	}
+	s.seq = events[len(events)-1].Seq + 1
+	return events, false, nil
+}
+
+// follow sends events until the run's end, an error of send, or the context's
+// end. After quiet without an event it sends a KeepAlive. Events of one moment
+// leave in one batch.
+func (s *subscriber) follow(ctx context.Context, quiet time.Duration, batch *batchWriter, send func(*agentv1.Event) error) error {
+	var timer *time.Timer
+	begun := time.Now()
+	for {
+		events, end, err := s.next()
+		if err != nil {
+			return err
+		}
+		batch.hold()
+		for _, e := range events {
+			if err := send(e); err != nil {
+				return err
+			}
+		}
+		if end {
+			return nil // whoever called us ends the stream, which flushes it
+		}
+		if len(events) > 0 {
+			continue
+		}
+		wait, early := quiet, batch.pending() && time.Since(begun) < batchWindow
+		if early {
+			wait = batchWait
+		} else {
+			batch.release()
+		}
+		if timer == nil {
+			timer = time.NewTimer(wait)
+			defer timer.Stop()
+		} else {
+			timer.Reset(wait)
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+			if early {
+				batch.release()
+				continue
+			}
+			if err := send(&agentv1.Event{Kind: &agentv1.Event_KeepAlive{KeepAlive: &agentv1.KeepAlive{}}}); err != nil {
+				return err
+			}
+		}
+	}
+}

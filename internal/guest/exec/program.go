@@ -1,0 +1,360 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	agentv1 "ramet.dev/ramet/api/agent/v1"
+	"ramet.dev/ramet/internal/guest/reap"
+)
+
+// Exit codes of programs that could not be started, as shells give them.
+const (
+	codeNotExecutable = 126
+	codeNotFound      = 127
+)
+
+// program is what a run of a process is made from.
+type program struct {
+	argv    []string
+	file    string // the program; empty: found by argv[0]
+	env     map[string]string
+	cwd     string // empty: the user's home
+	user    string // empty: root
+	stdin   bool
+	timeout time.Duration
+	files   []*os.File // descriptors 3 and up
+}
+
+// startError says why a program could not be started.
+type startError struct {
+	code    int32
+	message string
+}
+
+func (e *startError) Error() string { return e.message }
+
+func startFailed(code int32, format string, args ...any) *startError {
+	return &startError{code, fmt.Sprintf(format, args...)}
+}
+
+// maxArgument is the most bytes of code that go to bash as an argument; the
+// kernel's limit for one argument is 128 KiB.
+const maxArgument = 120 << 10
+
+func (s *Service) runBash(ctx context.Context, req *agentv1.RunRequest, out *connect.ServerStream[agentv1.Event]) error {
+	if strings.ContainsRune(req.GetCode(), 0) {
+		return invalid("the code contains a NUL byte")
+	}
+	p := &program{
+		argv: []string{"bash", "-c", req.GetCode()}, file: s.cfg.Bash, env: req.GetEnv(), cwd: req.GetCwd(), user: req.GetUser(),
+		timeout: time.Duration(req.GetTimeoutMillis()) * time.Millisecond,
+	}
+	if len(req.GetCode()) > maxArgument {
+		// Descriptor 3 is closed before the code runs, so that it is like -c.
+		file, err := memoryFile("code", req.GetCode())
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		p.argv[2] = `eval "exec 3<&-;$(</dev/fd/3)"`
+		p.files = []*os.File{file}
+	}
+	r, err := s.newRun(req.GetRunId(), "bash", nil, false)
+	if err != nil {
+		return err
+	}
+	s.launch(r, p)
+	return s.stream(ctx, r, 0, out)
+}
+
+// memoryFile returns an anonymous file with the content.
+func memoryFile(name, content string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("create memory file: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err := f.WriteString(content); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("fill memory file: %w", err)
+	}
+	return f, nil
+}
+
+// launch starts a program for a run. Whatever goes wrong becomes the run's
+// Exit; after launch the run always ends by itself.
+func (s *Service) launch(r *run, p *program) {
+	if !s.enter() {
+		r.finish(&agentv1.Exit{Code: 1, Reason: agentv1.Reason_START_FAILED, Message: "the agent is shutting down"})
+		return
+	}
+	e := &execution{s: s, r: r, exited: make(chan struct{})}
+	if err := e.start(p); err != nil {
+		s.work.Done()
+		exit := &agentv1.Exit{Code: codeNotExecutable, Reason: agentv1.Reason_START_FAILED, Message: err.Error()}
+		var se *startError
+		if errors.As(err, &se) {
+			exit.Code = se.code
+		} else {
+			s.log.Error("start program", "run", r.id, "error", err)
+		}
+		r.finish(exit)
+	}
+}
+
+// execution is a running program: its process, its pipes and its time limit.
+type execution struct {
+	s      *Service
+	r      *run
+	proc   *reap.Process
+	out    *outputs
+	oomWas uint64
+	exited chan struct{} // closed when watch has seen the process's end
+
+	mu       sync.Mutex
+	timedOut bool
+	limit    *time.Timer
+	over     bool // the limit must not start again
+}
+
+func (e *execution) start(p *program) (err error) {
+	user, err := e.s.cfg.Users.Lookup(p.user)
+	if errors.Is(err, ErrNoUser) {
+		return startFailed(codeNotExecutable, "there is no user %q", p.user)
+	} else if err != nil {
+		return err
+	}
+	cmd, err := e.s.command(p, user)
+	if err != nil {
+		return err
+	}
+	out, stdout, stderr, err := newOutputs()
+	if err != nil {
+		return err
+	}
+	defer stdout.Close()
+	defer stderr.Close()
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	stdin, err := e.openStdin(cmd, p.stdin)
+	if err != nil {
+		out.close()
+		return err
+	}
+	if file, ok := cmd.Stdin.(*os.File); ok {
+		defer file.Close()
+	}
+	e.oomWas = e.s.oom.read()
+	e.proc, err = e.s.startInCgroup(cmd)
+	if err != nil {
+		out.close()
+		if stdin != nil {
+			stdin.Close()
+		}
+		return describeStart(err, p, cmd)
+	}
+	e.out = out
+	e.r.mu.Lock()
+	e.r.stdin, e.r.had = stdin, p.stdin
+	e.r.mu.Unlock()
+	e.r.begin(e.proc.Pid, e.proc.SignalGroup)
+	if p.timeout > 0 {
+		e.mu.Lock()
+		e.limit = time.AfterFunc(p.timeout, e.timeout)
+		e.mu.Unlock()
+	}
+	go e.watch()
+	e.s.work.Add(1) // the caller still holds one for watch
+	go e.read()
+	return nil
+}
+
+// openStdin gives the command its standard input and returns our end of it, if
+// it is a pipe. Only our end is non-blocking.
+func (e *execution) openStdin(cmd *exec.Cmd, pipe bool) (*os.File, error) {
+	if !pipe {
+		return nil, nil // os/exec opens /dev/null
+	}
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("create pipe: %w", err)
+	}
+	if err := unix.SetNonblock(fds[1], true); err != nil {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+		return nil, fmt.Errorf("create pipe: %w", err)
+	}
+	cmd.Stdin = os.NewFile(uintptr(fds[0]), "stdin")
+	return os.NewFile(uintptr(fds[1]), "stdin"), nil
+}
+
+// command builds the command: program, directory, environment and identity.
+func (s *Service) command(p *program, user *User) (*exec.Cmd, error) {
+	cwd := p.cwd
+	switch {
+	case cwd == "":
+		cwd = user.Home
+		if info, err := os.Stat(cwd); err != nil || !info.IsDir() {
+			cwd = "/" // as login does
+		}
+	case !filepath.IsAbs(cwd):
+		cwd = filepath.Join(user.Home, cwd)
+	}
+	if info, err := os.Stat(cwd); err != nil {
+		return nil, startFailed(codeNotExecutable, "there is no directory %s", cwd)
+	} else if !info.IsDir() {
+		return nil, startFailed(codeNotExecutable, "%s is not a directory", cwd)
+	}
+	env := environ(baseEnv(user), s.extraEnv(), p.env)
+	name := p.file
+	if name == "" {
+		name = p.argv[0]
+	}
+	file, err := findProgram(name, lookupEnv(env, "PATH"), cwd)
+	if errors.Is(err, unix.EACCES) {
+		return nil, startFailed(codeNotExecutable, "%s is not executable", name)
+	} else if err != nil {
+		return nil, startFailed(codeNotFound, "there is no program %s", name)
+	}
+	cmd := &exec.Cmd{
+		Path: file, Args: p.argv, Env: env, Dir: cwd, ExtraFiles: p.files,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if user.UID != uint32(os.Getuid()) || user.GID != uint32(os.Getgid()) || len(user.Groups) > 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: user.UID, Gid: user.GID, Groups: user.Groups}
+	}
+	return cmd, nil
+}
+
+// startInCgroup starts a command inside the user cgroup. Where the kernel
+// cannot create a process in a cgroup, it is moved right after.
+func (s *Service) startInCgroup(cmd *exec.Cmd) (*reap.Process, error) {
+	if s.cfg.Cgroup == "" {
+		return s.cfg.Reaper.Start(cmd)
+	}
+	dir, err := os.Open(s.cfg.Cgroup)
+	if err != nil {
+		return nil, fmt.Errorf("open user cgroup: %w", err)
+	}
+	defer dir.Close()
+	again := *cmd // a Cmd can be started once
+	attr := *cmd.SysProcAttr
+	again.SysProcAttr = &attr
+	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	p, err := s.cfg.Reaper.Start(cmd)
+	if err == nil || !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EBADF) &&
+		!errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EBUSY) {
+		return p, err
+	}
+	p, err = s.cfg.Reaper.Start(&again)
+	if err != nil {
+		return nil, err
+	}
+	procs := filepath.Join(s.cfg.Cgroup, "cgroup.procs")
+	if err := os.WriteFile(procs, []byte(strconv.Itoa(p.Pid)), 0); err != nil {
+		s.log.Warn("process is outside the user cgroup", "pid", p.Pid, "error", err)
+	}
+	return p, nil
+}
+
+// describeStart turns what execve said into a sentence.
+func describeStart(err error, p *program, cmd *exec.Cmd) error {
+	name := p.argv[0]
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return startFailed(codeNotFound, "cannot start %s: its interpreter or loader does not exist", name)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return startFailed(codeNotExecutable, "cannot start %s in %s: permission denied", name, cmd.Dir)
+	case errors.Is(err, unix.ENOEXEC):
+		return startFailed(codeNotExecutable, "cannot start %s: it is neither a program for this machine nor a script with a #! line", name)
+	case errors.Is(err, unix.E2BIG):
+		return startFailed(codeNotExecutable, "cannot start %s: arguments and environment are too long", name)
+	}
+	return startFailed(codeNotExecutable, "cannot start %s: %v", name, err)
+}
+
+// timeout interrupts the process group, and kills it when that does not help.
+func (e *execution) timeout() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over {
+		return
+	}
+	e.timedOut = true
+	_ = e.proc.SignalGroup(unix.SIGINT) // it may have ended just now
+	e.limit = time.AfterFunc(e.s.cfg.KillGrace, func() { _ = e.proc.SignalGroup(unix.SIGKILL) })
+}
+
+// watch waits for the process.
+func (e *execution) watch() {
+	defer e.s.work.Done()
+	select {
+	case <-e.proc.Done():
+	case <-e.s.stop:
+		_ = e.proc.SignalGroup(unix.SIGKILL)
+		<-e.proc.Done()
+	}
+	close(e.exited)
+	e.out.poller.wake()
+}
+
+// read passes on output until the process has ended and its pipes are empty,
+// writes the Exit, and drops what comes later.
+func (e *execution) read() {
+	defer e.s.work.Done()
+	defer e.out.close()
+	e.out.run(e.s.cfg.DrainQuiet, e.s.cfg.DrainMax, e.r)
+	<-e.exited
+	e.mu.Lock()
+	e.over = true
+	timedOut := e.timedOut
+	if e.limit != nil {
+		e.limit.Stop()
+	}
+	e.mu.Unlock()
+	status, _, err := e.proc.Wait(context.Background()) // it has ended
+	if err != nil {
+		e.s.log.Error("wait for program", "run", e.r.id, "error", err)
+	}
+	e.r.finish(e.exit(status, timedOut))
+	e.out.discard(e.s.stop)
+}
+
+// exit says how the process ended.
+func (e *execution) exit(status unix.WaitStatus, timedOut bool) *agentv1.Exit {
+	exit := exitOf(status)
+	killed := exit.Code == 128+int32(unix.SIGKILL)
+	switch {
+	case timedOut:
+		exit.Reason = agentv1.Reason_TIMEOUT
+		exit.Message = "the program was stopped at its time limit"
+	case killed && e.s.oom.read() > e.oomWas:
+		exit.Reason = agentv1.Reason_OUT_OF_MEMORY
+		exit.Message = "the machine ran out of memory and the kernel killed the program"
+	}
+	return exit
+}
+
+// exitOf turns the kernel's status into an Exit.
+func exitOf(status unix.WaitStatus) *agentv1.Exit {
+	if status.Signaled() {
+		sig := status.Signal()
+		return &agentv1.Exit{
+			Code: 128 + int32(sig), Signal: int32(sig), Reason: agentv1.Reason_SIGNALED,
+			Message: fmt.Sprintf("the program was ended by %s", unix.SignalName(sig)),
+		}
+	}
+	return &agentv1.Exit{Code: int32(status.ExitStatus()), Reason: agentv1.Reason_EXITED}
+}

@@ -1,0 +1,397 @@
+package exec
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	agentv1 "ramet.dev/ramet/api/agent/v1"
+)
+
+//go:embed repl.py
+var replScript string
+
+// lostNotice is the first line that the call after a restart finds on stderr.
+const lostNotice = "[ramet] the Python interpreter was restarted: variables and imports of earlier calls are lost\n"
+
+// repl supervises the one Python interpreter: it starts and restarts it, queues
+// calls and gives them to it one at a time.
+type repl struct {
+	s      *Service
+	script *os.File // repl.py
+
+	mu     sync.Mutex
+	interp *interpreter // nil: none
+	queue  []*call      // waiting, in order
+	active *call        // given to the interpreter
+	number uint64       // of the last call
+	env    map[string]string
+	lost   bool // the next call must be told that state was lost
+	late   late
+	closed bool
+}
+
+// call is one run of code in the interpreter.
+type call struct {
+	run     *run
+	req     request
+	timeout time.Duration
+
+	// Guarded by repl.mu.
+	interrupted bool        // a client sent SIGINT
+	timedOut    bool        // the limit passed
+	killed      bool        // we sent SIGKILL
+	limit       *time.Timer // to SIGINT, then to SIGKILL
+}
+
+func newREPL(s *Service) (*repl, error) {
+	script, err := memoryFile("repl.py", replScript)
+	if err != nil {
+		return nil, err
+	}
+	return &repl{s: s, script: script}, nil
+}
+
+func (s *Service) runPython(ctx context.Context, req *agentv1.RunRequest, out *connect.ServerStream[agentv1.Event]) error {
+	r, err := s.newRun(req.GetRunId(), "python", nil, false)
+	if err != nil {
+		return err
+	}
+	c := &call{
+		run:     r,
+		req:     request{Op: "run", Code: req.GetCode(), Env: req.GetEnv(), Cwd: req.GetCwd()},
+		timeout: time.Duration(req.GetTimeoutMillis()) * time.Millisecond,
+	}
+	if err := s.repl.submit(c); err != nil {
+		r.finish(&agentv1.Exit{Code: 1, Reason: agentv1.Reason_START_FAILED, Message: err.Error()})
+		return err
+	}
+	err = s.stream(ctx, r, 0, out)
+	if err != nil {
+		s.repl.abandon(c)
+	}
+	return err
+}
+
+// submit puts a call at the end of the queue.
+func (r *repl) submit(c *call) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return connect.NewError(connect.CodeUnavailable, errors.New("the agent is shutting down"))
+	}
+	if len(r.queue) >= r.s.cfg.MaxQueue {
+		return connect.NewError(connect.CodeResourceExhausted,
+			fmt.Errorf("%d calls wait for the Python interpreter already, which is the limit", len(r.queue)))
+	}
+	c.run.mu.Lock()
+	c.run.kill = func(sig unix.Signal) error { return r.signal(c, sig) }
+	c.run.mu.Unlock()
+	r.queue = append(r.queue, c)
+	r.dispatchLocked()
+	return nil
+}
+
+// abandon takes a call out of the queue whose client has gone. A call that
+// runs goes on: its client may attach again.
+func (r *repl) abandon(c *call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unqueueLocked(c) {
+		c.run.finish(&agentv1.Exit{
+			Code: 130, Reason: agentv1.Reason_INTERRUPTED, Message: "the client left before the interpreter was free",
+		})
+	}
+}
+
+func (r *repl) unqueueLocked(c *call) bool {
+	for i, q := range r.queue {
+		if q == c {
+			r.queue = append(r.queue[:i:i], r.queue[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// signal delivers a signal to a call. The lock makes sure that it cannot hit
+// the call after it: the next call is sent only under the lock too, and by
+// then the kernel has delivered this signal.
+func (r *repl) signal(c *call, sig unix.Signal) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unqueueLocked(c) {
+		c.run.finish(&agentv1.Exit{
+			Code: 128 + int32(sig), Reason: agentv1.Reason_INTERRUPTED, Message: "the call was removed from the queue",
+		})
+		return nil
+	}
+	if r.active != c || r.interp == nil {
+		return os.ErrProcessDone
+	}
+	switch sig {
+	case unix.SIGINT:
+		c.interrupted = true
+	case unix.SIGKILL:
+		c.killed = true
+	}
+	return r.interp.proc.SignalGroup(sig)
+}
+
+// dispatchLocked gives the next call to the interpreter if that is free, and
+// starts one if there is none.
+func (r *repl) dispatchLocked() {
+	if r.active != nil || len(r.queue) == 0 || r.closed {
+		return
+	}
+	if r.interp == nil {
+		r.spawnLocked()
+		return
+	}
+	if !r.interp.ready {
+		return
+	}
+	c := r.queue[0]
+	r.queue[0] = nil
+	r.queue = r.queue[1:]
+	r.active = c
+	r.number++
+	c.req.ID = r.number
+	frame, err := encodeFrame(&c.req)
+	c.req.Code = "" // it may be megabytes
+	if err != nil {
+		// Cannot happen: strings always encode.
+		r.finishLocked(&agentv1.Exit{Code: 1, Reason: agentv1.Reason_START_FAILED, Message: err.Error()})
+		return
+	}
+	r.interp.sendLocked(frame)
+	c.run.begin(r.interp.proc.Pid, func(sig unix.Signal) error { return r.signal(c, sig) })
+	if r.lost {
+		r.lost = false
+		c.run.stderr([]byte(lostNotice))
+	}
+	for _, e := range r.late.take() {
+		c.run.journal.append(e)
+	}
+	if c.timeout > 0 {
+		c.limit = time.AfterFunc(c.timeout, func() { r.timeout(c) })
+	}
+}
+
+// finishLocked ends the active call and starts the next.
+func (r *repl) finishLocked(exit *agentv1.Exit) {
+	c := r.active
+	r.active = nil
+	if c.limit != nil {
+		c.limit.Stop()
+	}
+	r.dispatchLocked()
+	c.run.finish(exit)
+}
+
+func (r *repl) timeout(c *call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.active != c || r.interp == nil {
+		return
+	}
+	c.timedOut = true
+	_ = r.interp.proc.SignalGroup(unix.SIGINT) // it may have died just now
+	c.limit = time.AfterFunc(r.s.cfg.ReplGrace, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.active == c && r.interp != nil {
+			c.killed = true
+			_ = r.interp.proc.SignalGroup(unix.SIGKILL)
+		}
+	})
+}
+
+// done ends the active call as the interpreter reported it.
+func (r *repl) done(in *interpreter, m *message) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.active
+	if c == nil || c.req.ID != m.ID {
+		return fmt.Errorf("the interpreter ended call %d, which does not run", m.ID)
+	}
+	in.flushLocked(c.run)
+	if m.Result != nil {
+		c.run.result(m.Result)
+	}
+	exit := &agentv1.Exit{Code: m.Code, Reason: agentv1.Reason_EXITED}
+	if m.Error != nil {
+		exit.Error = &agentv1.ErrorInfo{Name: m.Error.Name, Value: m.Error.Value, Traceback: m.Error.Traceback}
+	}
+	switch {
+	case m.StartFailed != "":
+		exit.Reason, exit.Message = agentv1.Reason_START_FAILED, m.StartFailed
+	case c.timedOut:
+		exit.Reason = agentv1.Reason_TIMEOUT
+		exit.Message = "the code was interrupted at its time limit; the interpreter kept its state"
+	case c.interrupted && m.Error != nil && m.Error.Name == "KeyboardInterrupt":
+		exit.Reason, exit.Message = agentv1.Reason_INTERRUPTED, "the code was interrupted"
+	}
+	r.finishLocked(exit)
+	return nil
+}
+
+// result adds a displayed object to the journal.
+func (r *run) result(m *result) {
+	for _, e := range resultEvents(m) {
+		r.journal.append(e)
+	}
+}
+
+func resultEvents(m *result) []*agentv1.Event {
+	var events []*agentv1.Event
+	if m.Dropped > 0 {
+		events = append(events, &agentv1.Event{Kind: &agentv1.Event_Truncated{Truncated: &agentv1.Truncated{Bytes: m.Dropped}}})
+	}
+	data := make(map[string]string, len(m.Data))
+	for k, v := range m.Data {
+		data[strings.ToValidUTF8(k, "\uFFFD")] = v
+	}
+	return append(events, &agentv1.Event{Kind: &agentv1.Event_Result{Result: &agentv1.Result{Data: data, Main: m.Main}}})
+}
+
+// deliver passes on an event to the call that runs, or keeps it for the next.
+func (r *repl) deliver(e *agentv1.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.active != nil {
+		r.active.run.journal.append(e)
+	} else {
+		r.late.add(e)
+	}
+}
+
+// start starts the interpreter, unless it runs, and waits until it is ready.
+func (r *repl) start(ctx context.Context) error {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return errors.New("start interpreter: the service is closed")
+	}
+	if r.interp == nil {
+		r.spawnLocked()
+	}
+	in := r.interp
+	r.mu.Unlock()
+	if in == nil {
+		return errors.New("start interpreter: it cannot be started; see the log")
+	}
+	select {
+	case <-in.started:
+		return nil
+	case <-in.gone:
+		return errors.New("start interpreter: it ended before it was ready")
+	case <-ctx.Done():
+		return fmt.Errorf("start interpreter: %w", context.Cause(ctx))
+	}
+}
+
+// spawnLocked starts an interpreter. When that fails every waiting call fails.
+func (r *repl) spawnLocked() {
+	in, err := r.newInterpreterLocked()
+	if err == nil {
+		r.interp = in
+		return
+	}
+	r.s.log.Error("start python interpreter", "error", err)
+	r.failQueueLocked(codeNotFound, fmt.Sprintf("the Python interpreter cannot be started: %v", err))
+}
+
+func (r *repl) failQueueLocked(code int32, message string) {
+	for _, c := range r.queue {
+		c.run.finish(&agentv1.Exit{Code: code, Reason: agentv1.Reason_START_FAILED, Message: message})
+	}
+	r.queue = nil
+}
+
+// setEnv sends the interpreter the difference to the environment before.
+func (r *repl) setEnv(env map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.env
+	r.env = env
+	in := r.interp
+	if in == nil {
+		return
+	}
+	if !in.ready {
+		in.envChanged = true // it started with another one; told when ready
+		return
+	}
+	r.sendEnvLocked(in, before)
+}
+
+func (r *repl) sendEnvLocked(in *interpreter, before map[string]string) {
+	set := maps.Clone(r.env)
+	var unset []string
+	for k := range before {
+		if _, ok := r.env[k]; ok {
+			continue
+		}
+		if v, ok := in.base[k]; ok {
+			if set == nil {
+				set = make(map[string]string)
+			}
+			set[k] = v
+		} else {
+			unset = append(unset, k)
+		}
+	}
+	_ = r.tellLocked(in, &request{Op: "env", Set: set, Unset: unset})
+}
+
+func (r *repl) reseed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.interp == nil {
+		return nil
+	}
+	return r.tellLocked(r.interp, &request{Op: "reseed"})
+}
+
+// poke is the signal on which repl.py reads its socket in the middle of a call.
+const poke = unix.Signal(64) // SIGRTMAX
+
+// tellLocked sends a request that must be done before any more user code runs.
+func (r *repl) tellLocked(in *interpreter, req *request) error {
+	frame, err := encodeFrame(req)
+	if err != nil {
+		return err
+	}
+	in.sendLocked(frame)
+	if r.active != nil && in.ready {
+		if err := in.proc.Signal(poke); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("tell interpreter: %w", err)
+		}
+	}
+	return nil
+}
+
+// close kills the interpreter. The Service waits for its goroutines.
+func (r *repl) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	for _, c := range r.queue {
+		c.run.finish(&agentv1.Exit{Code: 130, Reason: agentv1.Reason_INTERRUPTED, Message: "the agent is shutting down"})
+	}
+	r.queue = nil
+	if r.interp != nil {
+		_ = r.interp.proc.SignalGroup(unix.SIGKILL)
+	}
+	r.script.Close()
+}

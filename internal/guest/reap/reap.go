@@ -1,0 +1,208 @@
+// Package reap owns wait4(2) in the agent. As PID 1 the agent inherits every
+// orphan of the guest, so somebody must wait for any child at all; but a
+// process that waits for any child also takes the exit statuses that others
+// wait for. So there is one Reaper, it starts every process, and it hands each
+// exit status to whoever started that pid. Statuses of orphans are dropped.
+//
+// It does not own pipes, process groups, cgroups or time limits; package exec
+// does. Nothing in the same program may call (*exec.Cmd).Wait, Run or Output
+// while a Reaper runs: it would lose the race for its status.
+//
+// Start reading at Reaper.Start.
+package reap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reaper starts processes and collects the exit status of every child of this
+// program. There may be one at a time.
+type Reaper struct {
+	// gate keeps a child from being collected before it is in procs, and a pid
+	// from being freed while a signal is on its way to it: starting and
+	// signalling hold it shared, collecting holds it alone.
+	gate sync.RWMutex
+
+	mu    sync.Mutex
+	procs map[int]*Process // by pid, not yet collected
+
+	signals chan os.Signal
+	stop    chan struct{}
+	done    chan struct{}
+}
+
+// New starts a Reaper. When this program is not PID 1 it becomes the subreaper
+// of its descendants, so that orphans come to it as they would to PID 1.
+// Close ends it.
+func New() *Reaper {
+	if os.Getpid() != 1 {
+		// It cannot fail on a kernel that Go runs on.
+		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	}
+	r := &Reaper{
+		procs:   make(map[int]*Process),
+		signals: make(chan os.Signal, 1), // one is enough: a pass collects all
+		stop:    make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	signal.Notify(r.signals, unix.SIGCHLD)
+	go r.run()
+	return r
+}
+
+// Close stops collecting. Processes go on; waits for them end only with their
+// context.
+func (r *Reaper) Close() {
+	signal.Stop(r.signals)
+	close(r.stop)
+	<-r.done
+}
+
+func (r *Reaper) run() {
+	defer close(r.done)
+	for {
+		r.collect()
+		select {
+		case <-r.signals:
+		case <-r.stop:
+			return
+		}
+	}
+}
+
+// collect takes every child that has ended.
+func (r *Reaper) collect() {
+	r.gate.Lock()
+	defer r.gate.Unlock()
+	for {
+		var status unix.WaitStatus
+		var usage unix.Rusage
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, &usage)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return // no child, or none that has ended
+		}
+		r.mu.Lock()
+		p := r.procs[pid]
+		delete(r.procs, pid)
+		r.mu.Unlock()
+		if p != nil {
+			p.finish(status, usage)
+		}
+	}
+}
+
+// Start starts cmd and takes it over: cmd must not be used afterwards, above all
+// not its Wait. The standard streams must be files or nil, and cmd
+// must not come from exec.CommandContext, because only Wait ends the
+// goroutines that os/exec starts for those.
+func (r *Reaper) Start(cmd *exec.Cmd) (*Process, error) {
+	if !isFile(cmd.Stdin) || !isFile(cmd.Stdout) || !isFile(cmd.Stderr) {
+		return nil, fmt.Errorf("start %s: standard streams must be files", cmd.Path)
+	}
+	if cmd.Cancel != nil {
+		return nil, fmt.Errorf("start %s: a command with a context cannot be taken over", cmd.Path)
+	}
+	r.gate.RLock()
+	defer r.gate.RUnlock()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &Process{Pid: cmd.Process.Pid, reaper: r, done: make(chan struct{})}
+	r.mu.Lock()
+	r.procs[p.Pid] = p
+	r.mu.Unlock()
+	// os keeps a pidfd for Wait, which nobody will call.
+	_ = cmd.Process.Release()
+	return p, nil
+}
+
+// isFile says whether a stream of an exec.Cmd needs no copying goroutine.
+func isFile(stream any) bool {
+	switch s := stream.(type) {
+	case nil:
+		return true
+	case *os.File:
+		return s != nil
+	}
+	return false
+}
+
+// Process is a process that a Reaper started.
+type Process struct {
+	Pid int
+
+	reaper *Reaper
+	// status and usage are set before done is closed.
+	status unix.WaitStatus
+	usage  unix.Rusage
+	done   chan struct{}
+}
+
+func (p *Process) finish(status unix.WaitStatus, usage unix.Rusage) {
+	p.status, p.usage = status, usage
+	close(p.done)
+}
+
+// Done is closed when the process has ended and its status is known.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait returns what the kernel said about the process's end, or the context's
+// error when that comes first. Any number of callers may wait, also afterwards.
+func (p *Process) Wait(ctx context.Context) (unix.WaitStatus, unix.Rusage, error) {
+	select {
+	case <-p.done:
+		return p.status, p.usage, nil
+	default:
+	}
+	select {
+	case <-p.done:
+		return p.status, p.usage, nil
+	case <-ctx.Done():
+		return 0, unix.Rusage{}, context.Cause(ctx)
+	}
+}
+
+// Signal sends a signal to the process alone. After its end it returns
+// os.ErrProcessDone, and never reaches a stranger that got the same pid.
+//
+// The kernel has ended a process some time before it is collected; a signal in
+// between goes to the zombie and is lost, without an error.
+func (p *Process) Signal(sig unix.Signal) error {
+	return p.send(p.Pid, sig)
+}
+
+// SignalGroup sends a signal to the process group that the process leads
+// (SysProcAttr.Setpgid or Setsid). It returns os.ErrProcessDone once the leader
+// has been collected: the group may be gone then and its number taken. What
+// outlives its leader is reached through its cgroup.
+func (p *Process) SignalGroup(sig unix.Signal) error {
+	return p.send(-p.Pid, sig)
+}
+
+func (p *Process) send(target int, sig unix.Signal) error {
+	p.reaper.gate.RLock()
+	defer p.reaper.gate.RUnlock()
+	select {
+	case <-p.done:
+		return os.ErrProcessDone
+	default:
+	}
+	if err := unix.Kill(target, sig); err != nil {
+		if errors.Is(err, unix.ESRCH) {
+			return os.ErrProcessDone
+		}
+		return fmt.Errorf("signal %d to %d: %w", sig, target, err)
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"ramet.dev/ramet/internal/sandbox"
+)
+
+// request is what is known about the request in hand.
+type request struct {
+	id      string
+	traceID string
+	key     sandbox.Key
+	// err is what was answered with an error, for the log.
+	err error
+}
+
+type requestKey struct{}
+
+func requestOf(ctx context.Context) *request {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		return r
+	}
+	return &request{}
+}
+
+// project is the project whose key the request came with.
+func project(r *http.Request) string { return requestOf(r.Context()).key.Project }
+
+// recorder notes what was answered.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// identify gives every request its id, and logs it at its end.
+func (s *Server) identify(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begin := time.Now()
+		req := &request{id: r.Header.Get("X-Request-Id"), traceID: traceID(r.Header.Get("Traceparent"))}
+		if !isRequestID(req.id) {
+			req.id = newRequestID()
+		}
+		w.Header().Set("X-Request-Id", req.id)
+		rec := &recorder{ResponseWriter: w}
+		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, req))
+		defer func() {
+			// The query is left out: it names files of the guest.
+			attrs := []any{
+				"method", r.Method, "path", r.URL.Path, "status", rec.status, "bytes", rec.bytes,
+				"took", time.Since(begin), "request", req.id, "remote", r.RemoteAddr,
+			}
+			if req.key.ID != "" {
+				attrs = append(attrs, "key", req.key.ID)
+			}
+			if req.traceID != "" {
+				attrs = append(attrs, "trace", req.traceID)
+			}
+			switch {
+			case req.err != nil && (rec.status == 0 || rec.status >= 500):
+				s.log.Error("request", append(attrs, "err", req.err)...)
+			case req.err != nil:
+				s.log.Info("request", append(attrs, "err", req.err)...)
+			default:
+				s.log.Info("request", attrs...)
+			}
+		}()
+		next.ServeHTTP(rec, r)
+	})
+}
+
+func newRequestID() string {
+	var b [12]byte
+	rand.Read(b[:]) // never fails, see crypto/rand
+	return hex.EncodeToString(b[:])
+}
+
+func isRequestID(id string) bool {
+	if id == "" || len(id) > 128 {
+		return false
+	}
+	for _, c := range []byte(id) {
+		ok := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.'
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// traceID takes the trace's id out of a W3C traceparent, or returns "".
+func traceID(parent string) string {
+	parts := strings.Split(parent, "-")
+	if len(parts) < 4 || len(parts[1]) != 32 {
+		return ""
+	}
+	if _, err := hex.DecodeString(parts[1]); err != nil {
+		return ""
+	}
+	return parts[1]
+}
+
+// recoverPanics answers a panic with 500 and logs where it was.
+func (s *Server) recoverPanics(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			s.log.Error("panic", "request", requestOf(r.Context()).id, "panic", p, "stack", string(debug.Stack()))
+			if rec, ok := w.(*recorder); ok && rec.status != 0 {
+				panic(http.ErrAbortHandler) // an answer is under way; break it off
+			}
+			s.writeError(w, r, fmt.Errorf("panic: %v", p))
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+const healthPath = "/v1/healthz"
+
+// authenticate finds the project of a request by its key.
+func (s *Server) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		req := requestOf(r.Context())
+		if r.URL.Path == healthPath {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if s.cfg.NoAuth {
+			req.key.Project = sandbox.DefaultProject
+			next.ServeHTTP(w, r)
+			return
+		}
+		scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		secret = strings.TrimSpace(secret)
+		if !strings.EqualFold(scheme, "Bearer") || secret == "" {
+			s.writeUnauthorized(w, r, "missing_api_key", "missing Authorization: Bearer <key>")
+			return
+		}
+		key, err := s.control.Authenticate(r.Context(), secret)
+		if sandbox.KindOf(err) == sandbox.NotFound {
+			s.writeUnauthorized(w, r, "invalid_api_key", "invalid api key")
+			return
+		}
+		if err != nil {
+			s.writeError(w, r, err)
+			return
+		}
+		req.key = key
+		next.ServeHTTP(w, r)
+	})
+}

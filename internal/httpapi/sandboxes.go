@@ -1,0 +1,283 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	rametv1 "ramet.dev/ramet/api/gen/rametv1"
+	"ramet.dev/ramet/internal/control"
+	"ramet.dev/ramet/internal/sandbox"
+)
+
+// CreateSandbox creates a sandbox.
+func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request) {
+	begin := time.Now()
+	var body rametv1.SandboxCreate
+	if err := decode(w, r, maxBody, true, &body); err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	req, ignored, err := createRequest(body)
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	sb, steps, err := s.control.Create(r.Context(), project(r), req)
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	steps = append(steps, sandbox.StepTime{Name: "total", Took: time.Since(begin)})
+	out := toSandbox(sb)
+	timings := make(map[string]float64, len(steps))
+	var header []string
+	for _, step := range steps {
+		ms := float64(step.Took.Microseconds()) / 1000
+		timings[step.Name] = ms
+		header = append(header, step.Name+";dur="+strconv.FormatFloat(ms, 'f', -1, 64))
+	}
+	out.TimingsMs = &timings
+	if len(ignored) > 0 {
+		out.Ignored = &ignored
+	}
+	w.Header().Set("Server-Timing", strings.Join(header, ", "))
+	s.writeJSON(w, r, out)
+}
+
+// createRequest merges our names of fields and Podflare's.
+func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, []string, error) {
+	req := control.CreateRequest{
+		Template: value(b.Template),
+		NoEgress: b.Egress != nil && !*b.Egress,
+		Env:      value(b.Env),
+		Metadata: value(b.Metadata),
+	}
+	memory, disk := b.MemoryMb, b.DiskMb
+	if b.RamMib != nil {
+		if memory != nil {
+			return req, nil, badRequest("two_names", "memory_mb and ram_mib are the same; give one of them")
+		}
+		// Podflare takes any number of MiB; we have steps.
+		up := (*b.RamMib + sandbox.MemoryStepMB - 1) / sandbox.MemoryStepMB * sandbox.MemoryStepMB
+		if *b.RamMib <= 0 || *b.RamMib > sandbox.MaxMemoryMB {
+			return req, nil, badRequest("invalid_memory", "ram_mib is %d; it can be %d to %d", *b.RamMib, sandbox.MinMemoryMB, sandbox.MaxMemoryMB)
+		}
+		memory = &up
+	}
+	if b.RootfsGb != nil {
+		if disk != nil {
+			return req, nil, badRequest("two_names", "disk_mb and rootfs_gb are the same; give one of them")
+		}
+		if *b.RootfsGb <= 0 || *b.RootfsGb > sandbox.MaxDiskMB/1024 {
+			return req, nil, badRequest("invalid_disk", "rootfs_gb is %d; it can be %d to %d", *b.RootfsGb, sandbox.DefaultDiskMB/1024, sandbox.MaxDiskMB/1024)
+		}
+		mb := *b.RootfsGb * 1024
+		disk = &mb
+	}
+	for _, size := range []struct {
+		name string
+		from *int
+		to   *int
+	}{{"memory_mb", memory, &req.Shape.MemoryMB}, {"disk_mb", disk, &req.Shape.DiskMB}, {"vcpus", b.Vcpus, &req.Shape.VCPUs}} {
+		if size.from == nil {
+			continue
+		}
+		if *size.from <= 0 {
+			return req, nil, badRequest("invalid_size", "%s is %d; it has to be more than 0", size.name, *size.from)
+		}
+		*size.to = *size.from
+	}
+	var ignored []string
+	for _, timeout := range []struct {
+		name  string
+		value *int
+	}{{"timeout_seconds", b.TimeoutSeconds}, {"idle_timeout_seconds", b.IdleTimeoutSeconds}} {
+		if timeout.value == nil {
+			continue
+		}
+		if *timeout.value < 0 {
+			return req, nil, badRequest("invalid_timeout", "%s is %d; it cannot be negative", timeout.name, *timeout.value)
+		}
+		ignored = append(ignored, timeout.name)
+	}
+	if b.Persistent != nil {
+		ignored = append(ignored, "persistent")
+	}
+	return req, ignored, nil
+}
+
+// ListSandboxes lists sandboxes.
+func (s *Server) ListSandboxes(w http.ResponseWriter, r *http.Request, params rametv1.ListSandboxesParams) {
+	o := control.ListOptions{Limit: 100, State: value(params.Status)}
+	if params.Limit != nil {
+		o.Limit = *params.Limit
+	}
+	if o.Limit < 1 || o.Limit > 1000 {
+		s.writeError(w, r, badRequest("invalid_limit", "limit is %d; it can be 1 to 1000", o.Limit))
+		return
+	}
+	var err error
+	if o.After, err = parseCursor(value(params.Cursor)); err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	for _, m := range value(params.Metadata) {
+		k, v, ok := strings.Cut(m, "=")
+		if !ok || k == "" {
+			s.writeError(w, r, badRequest("invalid_metadata", "metadata has to be key=value"))
+			return
+		}
+		if o.Metadata == nil {
+			o.Metadata = make(map[string]string)
+		}
+		o.Metadata[k] = v
+	}
+	list, more, err := s.control.List(r.Context(), project(r), o)
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	out := rametv1.SandboxList{Sandboxes: make([]rametv1.Sandbox, 0, len(list))}
+	for _, sb := range list {
+		out.Sandboxes = append(out.Sandboxes, toSandbox(sb))
+	}
+	if more {
+		c := cursor(list[len(list)-1])
+		out.NextCursor = &c
+	}
+	s.writeJSON(w, r, out)
+}
+
+func cursor(sb sandbox.Sandbox) string {
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d.%s", sb.CreatedAt.UnixMicro(), string(sb.ID)))
+}
+
+func parseCursor(s string) (*control.Position, error) {
+	if s == "" {
+		return nil, nil
+	}
+	bad := badRequest("invalid_cursor", "cursor is not one that a list has returned")
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return nil, bad
+	}
+	at, id, ok := strings.Cut(string(b), ".")
+	micros, err := strconv.ParseInt(at, 10, 64)
+	if !ok || err != nil || micros < 0 || micros == math.MaxInt64 {
+		return nil, bad
+	}
+	parsed, err := sandbox.ParseID(id)
+	if err != nil {
+		return nil, bad
+	}
+	return &control.Position{CreatedAt: time.UnixMicro(micros), ID: parsed}, nil
+}
+
+// GetSandbox returns a sandbox.
+func (s *Server) GetSandbox(w http.ResponseWriter, r *http.Request, id rametv1.SandboxID) {
+	parsed, err := sandbox.ParseID(id)
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	sb, err := s.control.Get(r.Context(), project(r), parsed)
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	s.writeJSON(w, r, toSandbox(sb))
+}
+
+// DeleteSandbox deletes a sandbox.
+func (s *Server) DeleteSandbox(w http.ResponseWriter, r *http.Request, id rametv1.SandboxID) {
+	parsed, err := sandbox.ParseID(id)
+	if err == nil {
+		err = s.control.Delete(r.Context(), project(r), parsed)
+	}
+	s.writeDone(w, r, err)
+}
+
+// writeDone answers a call that has nothing to say but that it worked.
+func (s *Server) writeDone(w http.ResponseWriter, r *http.Request, err error) {
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// GetMetrics says what a sandbox uses.
+func (s *Server) GetMetrics(w http.ResponseWriter, r *http.Request, id rametv1.SandboxID) {
+	parsed, err := sandbox.ParseID(id)
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	g, host, err := s.control.Metrics(r.Context(), project(r), parsed)
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	s.writeJSON(w, r, rametv1.Metrics{
+		MemoryTotalBytes: int64(g.MemoryTotalBytes), MemoryAvailableBytes: int64(g.MemoryAvailableBytes),
+		DiskTotalBytes: int64(g.DiskTotalBytes), DiskFreeBytes: int64(g.DiskFreeBytes),
+		Load1: finite(g.Load1), UptimeS: finite(g.UptimeSeconds), CpuBusyMs: int64(g.CpuBusyMillis), Processes: int(g.Processes),
+		Host: rametv1.HostMetrics{
+			PssBytes: host.PSSBytes, OwnPages: host.OwnPages, DiskBytes: host.DiskBytes, CpuTimeMs: host.CPUTime.Milliseconds(),
+		},
+	})
+}
+
+// finite keeps what a guest may claim out of JSON, which has no NaN.
+func finite(f float64) float64 {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0
+	}
+	return f
+}
+
+// GetConsole returns the last lines of the guest's console.
+func (s *Server) GetConsole(w http.ResponseWriter, r *http.Request, id rametv1.SandboxID) {
+	parsed, err := sandbox.ParseID(id)
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	text, err := s.control.Console(r.Context(), project(r), parsed)
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff") // the guest wrote it
+	_, _ = w.Write([]byte(strings.ToValidUTF8(text, "\uFFFD")))
+}
+
+func toSandbox(sb sandbox.Sandbox) rametv1.Sandbox {
+	out := rametv1.Sandbox{
+		Id: sb.ID.String(), State: string(sb.State), Status: string(sb.State),
+		Template: sb.Template, TemplateHash: sb.TemplateHash,
+		MemoryMb: sb.Shape.MemoryMB, Vcpus: sb.Shape.VCPUs, DiskMb: sb.Shape.DiskMB,
+		Egress: sb.Egress, Metadata: sb.Metadata, Isolation: string(sb.Isolation), Region: sb.Region, Node: sb.Node,
+		CreatedAt: sb.CreatedAt.UTC(), UpdatedAt: sb.UpdatedAt.UTC(),
+	}
+	if sb.State == sandbox.Running {
+		out.State = "ready" // Podflare's word
+	}
+	if out.Metadata == nil {
+		out.Metadata = map[string]string{}
+	}
+	if sb.FailReason != "" {
+		out.FailReason = &sb.FailReason
+	}
+	if !sb.UnresponsiveSince.IsZero() {
+		since := sb.UnresponsiveSince.UTC()
+		out.UnresponsiveSince = &since
+	}
+	return out
+}

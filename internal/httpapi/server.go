@@ -1,0 +1,98 @@
+// Package httpapi serves the API that api/openapi.yaml describes: it turns
+// requests into calls of package control and their outcomes into answers.
+//
+// It owns what is HTTP: authentication, request ids, limits of bodies, the form
+// of streams and errors, the access log. It has no rules of its own; whatever
+// another surface would have to repeat belongs to control.
+//
+// Start reading at New, then middleware.go for what every request goes
+// through, errors.go for the map from errors to statuses, and exec.go for streams.
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	rametv1 "ramet.dev/ramet/api/gen/rametv1"
+	"ramet.dev/ramet/internal/control"
+	"ramet.dev/ramet/internal/sandbox"
+)
+
+// Config is what a Server needs.
+type Config struct {
+	Control *control.Control
+	Log     *slog.Logger
+	// NoAuth serves everybody as the default project. Whoever sets it sees to it that
+	// only this host can connect.
+	NoAuth bool
+	// Info is what GET /v1/info says of the server, but for the times.
+	Info Info
+	// KeepAlive is the pause after which a silent stream gets an empty line. Zero: 10 seconds.
+	KeepAlive time.Duration
+}
+
+// Info describes the server.
+type Info struct {
+	Version   string
+	Driver    string
+	Isolation sandbox.Isolation
+	Region    string
+	Node      string
+	PID       int
+}
+
+// Server is the HTTP surface. Serve its Handler, and call Drain when the
+// http.Server shuts down.
+type Server struct {
+	cfg     Config
+	control *control.Control
+	log     *slog.Logger
+	started time.Time
+	routes  *http.ServeMux
+
+	draining context.Context // ends when Drain is called
+	drain    context.CancelFunc
+}
+
+var _ rametv1.ServerInterface = (*Server)(nil)
+
+// New makes a Server.
+func New(cfg Config) *Server {
+	if cfg.KeepAlive == 0 {
+		cfg.KeepAlive = 10 * time.Second
+	}
+	s := &Server{cfg: cfg, control: cfg.Control, log: cfg.Log, started: time.Now(), routes: http.NewServeMux()}
+	s.draining, s.drain = context.WithCancel(context.Background())
+	rametv1.HandlerWithOptions(s, rametv1.StdHTTPServerOptions{
+		BaseRouter:       s.routes,
+		ErrorHandlerFunc: s.badParameter,
+	})
+	s.routes.HandleFunc("/", s.noRoute)
+	return s
+}
+
+// Handler returns the handler of the whole API.
+func (s *Server) Handler() http.Handler {
+	return s.identify(s.recoverPanics(s.authenticate(s.routes)))
+}
+
+// Drain ends the streams that are open, each with a last event that says why, so that
+// http.Server.Shutdown need not wait for runs that never end.
+func (s *Server) Drain() { s.drain() }
+
+// GetHealth answers that the server is alive.
+func (s *Server) GetHealth(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte("ok")) // a client that is gone is its own business
+}
+
+// GetInfo says what the server is.
+func (s *Server) GetInfo(w http.ResponseWriter, r *http.Request) {
+	s.writeJSON(w, r, rametv1.Info{
+		Version: s.cfg.Info.Version, Driver: s.cfg.Info.Driver, Isolation: string(s.cfg.Info.Isolation),
+		Region: s.cfg.Info.Region, Node: s.cfg.Info.Node, Pid: s.cfg.Info.PID,
+		StartedAt: s.started.UTC(), UptimeS: time.Since(s.started).Seconds(), Auth: !s.cfg.NoAuth,
+	})
+}

@@ -1,0 +1,198 @@
+package snapshot
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// A page file holds runs of pages of numbered memory regions:
+//
+//	magic | run data … | index entries | count uint32 | crc32c of index and count | magic
+//
+// All numbers are little endian. The index comes last because runs are written
+// as they are found. Each run has its own checksum, checked when it is placed.
+const (
+	pagesMagic  = "RMTPAGE1"
+	entrySize   = 24
+	trailerSize = 8 + len(pagesMagic)
+	// MaxRun is the largest run, in bytes.
+	MaxRun = copyBuffer
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// run is one index entry.
+type run struct {
+	region uint32
+	pages  uint32
+	offset uint64 // in the region, bytes
+	crc    uint32 // of the data
+}
+
+func (r run) bytes() int64 { return int64(r.pages) * PageSize }
+
+func (r run) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, r.region)
+	b = binary.LittleEndian.AppendUint32(b, r.pages)
+	b = binary.LittleEndian.AppendUint64(b, r.offset)
+	b = binary.LittleEndian.AppendUint32(b, r.crc)
+	return binary.LittleEndian.AppendUint32(b, 0)
+}
+
+func parseRun(b []byte) run {
+	return run{
+		region: binary.LittleEndian.Uint32(b),
+		pages:  binary.LittleEndian.Uint32(b[4:]),
+		offset: binary.LittleEndian.Uint64(b[8:]),
+		crc:    binary.LittleEndian.Uint32(b[16:]),
+	}
+}
+
+// PageWriter writes runs of a page file.
+type PageWriter struct {
+	w     *bufio.Writer
+	sum   hash.Hash
+	size  int64
+	index []byte
+	pages int64
+}
+
+// Add appends a run: whole pages, at most MaxRun bytes, that lie at offset in the region.
+func (w *PageWriter) Add(region uint32, offset uint64, data []byte) error {
+	if len(data) == 0 || len(data)%PageSize != 0 || len(data) > MaxRun || offset%PageSize != 0 {
+		return fmt.Errorf("page run of %d bytes at %#x is not whole pages", len(data), offset)
+	}
+	r := run{region, uint32(len(data) / PageSize), offset, crc32.Checksum(data, castagnoli)}
+	w.index = r.append(w.index)
+	w.pages += int64(r.pages)
+	return w.write(data)
+}
+
+// Pages is the number of pages added so far.
+func (w *PageWriter) Pages() int64 { return w.pages }
+
+func (w *PageWriter) write(b []byte) error {
+	w.sum.Write(b)
+	n, err := w.w.Write(b)
+	w.size += int64(n)
+	return err
+}
+
+func (w *PageWriter) finish() error {
+	tail := binary.LittleEndian.AppendUint32(w.index, uint32(len(w.index)/entrySize))
+	tail = binary.LittleEndian.AppendUint32(tail, crc32.Checksum(tail, castagnoli))
+	if err := w.write(append(tail, pagesMagic...)); err != nil {
+		return err
+	}
+	return w.w.Flush()
+}
+
+// WritePages writes a page file of the snapshot in dir from the runs that fill adds.
+func WritePages(dir, name string, fill func(*PageWriter) error) (File, error) {
+	var w *PageWriter
+	err := replace(filepath.Join(dir, name), 0o600, func(f *os.File) error {
+		w = &PageWriter{w: bufio.NewWriterSize(f, copyBuffer), sum: sha256.New()}
+		if err := w.write([]byte(pagesMagic)); err != nil {
+			return err
+		}
+		if err := fill(w); err != nil {
+			return err
+		}
+		return w.finish()
+	})
+	if err != nil {
+		return File{}, err
+	}
+	return File{Name: name, Size: w.size, SHA256: hex.EncodeToString(w.sum.Sum(nil))}, nil
+}
+
+// ReadPages calls place for every run of the page file f in dir, in the order
+// written. A region's offsets are checked against the limits (bytes), by region
+// number. The data is only valid during the call.
+func (f File) ReadPages(dir string, limits []uint64, place func(region uint32, offset uint64, data []byte) error) error {
+	file, err := os.Open(filepath.Join(dir, f.Name))
+	if err != nil {
+		return fmt.Errorf("read pages: %w", err)
+	}
+	defer file.Close()
+	st, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("read pages: %w", err)
+	}
+	if st.Size() != f.Size {
+		return &CorruptError{file.Name(), fmt.Sprintf("it has %d bytes instead of %d", st.Size(), f.Size)}
+	}
+	runs, err := readIndex(file, f.Size)
+	if err != nil {
+		return &CorruptError{file.Name(), err.Error()}
+	}
+	buf := make([]byte, MaxRun)
+	at := int64(len(pagesMagic))
+	for _, r := range runs {
+		if int(r.region) >= len(limits) || r.offset+uint64(r.bytes()) > limits[r.region] {
+			return &CorruptError{file.Name(), fmt.Sprintf("a run at %#x of region %d is outside of it", r.offset, r.region)}
+		}
+		data := buf[:r.bytes()]
+		if _, err := file.ReadAt(data, at); err != nil {
+			return fmt.Errorf("read pages: %w", err)
+		}
+		if crc32.Checksum(data, castagnoli) != r.crc {
+			return &CorruptError{file.Name(), fmt.Sprintf("the checksum of the run at %#x is wrong", r.offset)}
+		}
+		if err := place(r.region, r.offset, data); err != nil {
+			return err
+		}
+		at += r.bytes()
+	}
+	return nil
+}
+
+// readIndex reads and checks the index of a page file of size bytes.
+func readIndex(r io.ReaderAt, size int64) ([]run, error) {
+	if size < int64(len(pagesMagic)+trailerSize) {
+		return nil, errors.New("it is too short")
+	}
+	head, tail := make([]byte, len(pagesMagic)), make([]byte, trailerSize)
+	if _, err := r.ReadAt(head, 0); err != nil {
+		return nil, err
+	}
+	if _, err := r.ReadAt(tail, size-int64(trailerSize)); err != nil {
+		return nil, err
+	}
+	if string(head) != pagesMagic || string(tail[8:]) != pagesMagic {
+		return nil, errors.New("it is not a page file")
+	}
+	count := int64(binary.LittleEndian.Uint32(tail))
+	start := size - int64(trailerSize) - count*entrySize
+	if start < int64(len(pagesMagic)) {
+		return nil, errors.New("its index is longer than the file")
+	}
+	index := make([]byte, count*entrySize)
+	if _, err := r.ReadAt(index, start); err != nil {
+		return nil, err
+	}
+	if crc32.Checksum(append(index, tail[:4]...), castagnoli) != binary.LittleEndian.Uint32(tail[4:]) {
+		return nil, errors.New("the checksum of its index is wrong")
+	}
+	runs, data := make([]run, count), int64(len(pagesMagic))
+	for i := range runs {
+		e := parseRun(index[i*entrySize:])
+		if e.pages == 0 || e.bytes() > MaxRun || e.offset%PageSize != 0 || e.offset > 1<<62 {
+			return nil, errors.New("its index has a bad entry")
+		}
+		runs[i], data = e, data+e.bytes()
+	}
+	if data != start {
+		return nil, errors.New("its index does not match its data")
+	}
+	return runs, nil
+}

@@ -1,0 +1,78 @@
+-- name: InsertSandbox :exec
+INSERT INTO sandboxes (id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since,
+    instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: UpdateSandbox :execrows
+-- The state in the condition is the compare-and-swap of every transition.
+UPDATE sandboxes SET template_hash = @template_hash, state = @next_state, fail_reason = @fail_reason,
+    unresponsive_since = @unresponsive_since, instance = @instance, vcpus = @vcpus, memory_mb = @memory_mb,
+    disk_mb = @disk_mb, isolation = @isolation, egress = @egress, env = @env, metadata = @metadata, updated_at = @updated_at
+WHERE id = @id AND state = @state;
+
+-- name: GetSandbox :one
+SELECT * FROM sandboxes WHERE id = @id AND project = @project;
+
+-- name: GetSandboxForChange :one
+SELECT * FROM sandboxes WHERE id = @id;
+
+-- name: SandboxOfInstance :one
+SELECT * FROM sandboxes WHERE instance = @instance;
+
+-- name: SandboxesOfNode :many
+-- Everything that is or may be on the host: all but the stopped.
+SELECT * FROM sandboxes WHERE node = @node AND state <> 'stopped' ORDER BY created_at, id;
+
+-- name: ListSandboxes :many
+-- The page before (before_time, before_id), newest first. An empty state means all but the stopped, "any" all.
+SELECT * FROM sandboxes
+WHERE project = @project
+  AND (created_at < @before_time OR (created_at = @before_time AND id < @before_id))
+  AND (state = @state OR @state = 'any' OR (@state = '' AND state <> 'stopped'))
+ORDER BY created_at DESC, id DESC
+LIMIT @max_rows;
+
+-- name: CountOnTemplate :one
+SELECT count(*) FROM sandboxes WHERE template = @template AND state NOT IN ('stopped', 'failed');
+
+-- name: MarkUnresponsive :execrows
+UPDATE sandboxes SET unresponsive_since = @since, updated_at = @updated_at
+WHERE id = @id AND state = 'running' AND unresponsive_since = 0;
+
+-- name: ClearUnresponsive :execrows
+UPDATE sandboxes SET unresponsive_since = 0, updated_at = @updated_at WHERE id = @id AND unresponsive_since <> 0;
+
+-- name: DeleteStoppedBefore :execrows
+DELETE FROM sandboxes WHERE state = 'stopped' AND updated_at < @before;
+
+-- name: PutIntent :exec
+INSERT INTO intents (sandbox, operation, started_at) VALUES (?, ?, ?)
+ON CONFLICT (sandbox) DO UPDATE SET operation = excluded.operation, started_at = excluded.started_at;
+
+-- name: DeleteIntent :exec
+DELETE FROM intents WHERE sandbox = ?;
+
+-- name: ListIntents :many
+SELECT * FROM intents ORDER BY started_at;
+
+-- name: InsertEvent :exec
+INSERT INTO events (time, project, sandbox, type, reason, data) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: ListEvents :many
+SELECT * FROM events WHERE project = @project AND sandbox = @sandbox AND id > @after_id ORDER BY id LIMIT @max_rows;
+
+-- name: DeleteEventsBefore :execrows
+DELETE FROM events WHERE time < @before;
+
+-- name: InsertKey :execrows
+INSERT INTO keys (id, project, name, hash, prefix, created_at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (hash) DO NOTHING;
+
+-- name: KeyByHash :one
+SELECT * FROM keys WHERE hash = ?;
+
+-- name: ListKeys :many
+SELECT * FROM keys WHERE project = ? ORDER BY created_at, id;
+
+-- name: DeleteKey :execrows
+DELETE FROM keys WHERE id = ? AND project = ?;

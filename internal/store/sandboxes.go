@@ -1,0 +1,336 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/store/storedb"
+)
+
+// Change is what a transition does beside changing the state. Every field may be left out.
+type Change struct {
+	// Apply edits the record. It must not touch its id, project or state.
+	Apply func(*sandbox.Sandbox)
+	// Begin names the operation that begins; its intent is kept until End.
+	Begin string
+	// End removes the intent.
+	End bool
+	// Event is what the change is called in the sandbox's history.
+	Event Event
+}
+
+var errNotFound = sandbox.Errorf(sandbox.NotFound, "sandbox_not_found", "sandbox not found")
+
+// Create enters a new sandbox, in the state Creating, with the intent of the operation that makes it.
+func (s *Store) Create(ctx context.Context, sb sandbox.Sandbox, operation string) (sandbox.Sandbox, error) {
+	now := s.now()
+	sb.State, sb.CreatedAt, sb.UpdatedAt = sandbox.Creating, now, now
+	row, err := toRow(sb)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	err = s.tx(ctx, func(q *storedb.Queries) error {
+		if err := q.InsertSandbox(ctx, storedb.InsertSandboxParams(row)); err != nil {
+			return fmt.Errorf("insert the record: %w", err)
+		}
+		if err := q.PutIntent(ctx, storedb.PutIntentParams{Sandbox: row.ID, Operation: operation, StartedAt: now.UnixMicro()}); err != nil {
+			return fmt.Errorf("write the intent: %w", err)
+		}
+		return insertEvent(ctx, q, now, sb, Event{Type: "creating"})
+	})
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("create the record of sandbox %s: %w", sb.ID, err)
+	}
+	return fromRow(row)
+}
+
+// Transition changes the state of a sandbox, in one transaction with all of c.
+// It returns a Conflict when the sandbox is not in the state from any more, and the
+// record as it then is.
+func (s *Store) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, c Change) (sandbox.Sandbox, error) {
+	if !from.CanBecome(to) {
+		return sandbox.Sandbox{}, fmt.Errorf("sandbox %s: a %s sandbox can never become %s", id, from, to)
+	}
+	var sb sandbox.Sandbox
+	err := s.tx(ctx, func(q *storedb.Queries) error {
+		var err error
+		sb, err = s.transition(ctx, q, id, from, to, c)
+		return err
+	})
+	if err != nil {
+		return sb, fmt.Errorf("sandbox %s from %s to %s: %w", id, from, to, err)
+	}
+	return sb, nil
+}
+
+func (s *Store) transition(ctx context.Context, q *storedb.Queries, id sandbox.ID, from, to sandbox.State, c Change) (sandbox.Sandbox, error) {
+	old, err := one(q.GetSandboxForChange(ctx, string(id)))
+	if err != nil {
+		return old, err
+	}
+	if old.State != from {
+		return old, wrongState(old.State)
+	}
+	sb := old
+	if c.Apply != nil {
+		c.Apply(&sb)
+	}
+	now := s.now()
+	sb.ID, sb.Project, sb.State, sb.UpdatedAt = old.ID, old.Project, to, now
+	if to != sandbox.Running {
+		sb.UnresponsiveSince = time.Time{}
+	}
+	row, err := toRow(sb)
+	if err != nil {
+		return old, err
+	}
+	n, err := q.UpdateSandbox(ctx, storedb.UpdateSandboxParams{
+		ID: row.ID, State: string(from), NextState: row.State, TemplateHash: row.TemplateHash, FailReason: row.FailReason,
+		UnresponsiveSince: row.UnresponsiveSince, Instance: row.Instance, Vcpus: row.Vcpus, MemoryMb: row.MemoryMb,
+		DiskMb: row.DiskMb, Isolation: row.Isolation, Egress: row.Egress, Env: row.Env, Metadata: row.Metadata,
+		UpdatedAt: row.UpdatedAt,
+	})
+	if err != nil {
+		return old, fmt.Errorf("update the record: %w", err)
+	}
+	if n != 1 {
+		return old, wrongState(old.State)
+	}
+	if err := changeIntent(ctx, q, row.ID, now, c); err != nil {
+		return old, err
+	}
+	if c.Event.Type == "" {
+		c.Event.Type = string(to)
+	}
+	return sb, insertEvent(ctx, q, now, sb, c.Event)
+}
+
+func changeIntent(ctx context.Context, q *storedb.Queries, id string, now time.Time, c Change) error {
+	var err error
+	switch {
+	case c.Begin != "":
+		err = q.PutIntent(ctx, storedb.PutIntentParams{Sandbox: id, Operation: c.Begin, StartedAt: now.UnixMicro()})
+	case c.End:
+		err = q.DeleteIntent(ctx, id)
+	}
+	if err != nil {
+		return fmt.Errorf("change the intent: %w", err)
+	}
+	return nil
+}
+
+func wrongState(s sandbox.State) error {
+	return sandbox.Errorf(sandbox.Conflict, "wrong_state", "the sandbox is %s", s)
+}
+
+// Get returns a sandbox of a project. It is the only way to reach one by its id:
+// another project's is not found.
+func (s *Store) Get(ctx context.Context, project string, id sandbox.ID) (sandbox.Sandbox, error) {
+	sb, err := one(s.read.GetSandbox(ctx, storedb.GetSandboxParams{ID: string(id), Project: project}))
+	if err != nil {
+		return sb, fmt.Errorf("get sandbox %s: %w", id, err)
+	}
+	return sb, nil
+}
+
+// OfInstance returns the sandbox that an instance belongs to. It serves the
+// host's own bookkeeping, never a caller.
+func (s *Store) OfInstance(ctx context.Context, id sandbox.InstanceID) (sandbox.Sandbox, error) {
+	sb, err := one(s.read.SandboxOfInstance(ctx, string(id)))
+	if err != nil {
+		return sb, fmt.Errorf("find the sandbox of instance %s: %w", id, err)
+	}
+	return sb, nil
+}
+
+// OfNode returns every sandbox of a node that has not stopped. It serves
+// recovery and supervision, never a caller.
+func (s *Store) OfNode(ctx context.Context, node string) ([]sandbox.Sandbox, error) {
+	rows, err := s.read.SandboxesOfNode(ctx, node)
+	if err != nil {
+		return nil, fmt.Errorf("list the sandboxes of node %s: %w", node, err)
+	}
+	return fromRows(rows)
+}
+
+// CountOnTemplate returns how many sandboxes of any project stand on a template.
+func (s *Store) CountOnTemplate(ctx context.Context, name string) (int, error) {
+	n, err := s.read.CountOnTemplate(ctx, name)
+	if err != nil {
+		return 0, fmt.Errorf("count the sandboxes on template %s: %w", name, err)
+	}
+	return int(n), nil
+}
+
+// MarkUnresponsive notes that the guest of a running sandbox does not answer.
+// It does nothing when that is noted already or the sandbox does not run.
+func (s *Store) MarkUnresponsive(ctx context.Context, sb sandbox.Sandbox, reason string) error {
+	now := s.now()
+	return s.tx(ctx, func(q *storedb.Queries) error {
+		n, err := q.MarkUnresponsive(ctx, storedb.MarkUnresponsiveParams{ID: string(sb.ID), Since: now.UnixMicro(), UpdatedAt: now.UnixMicro()})
+		if err != nil {
+			return fmt.Errorf("mark sandbox %s unresponsive: %w", sb.ID, err)
+		}
+		if n == 0 {
+			return nil
+		}
+		return insertEvent(ctx, q, now, sb, Event{Type: "unresponsive", Reason: reason})
+	})
+}
+
+// ClearUnresponsive notes that the guest answers again.
+func (s *Store) ClearUnresponsive(ctx context.Context, sb sandbox.Sandbox) error {
+	now := s.now()
+	return s.tx(ctx, func(q *storedb.Queries) error {
+		n, err := q.ClearUnresponsive(ctx, storedb.ClearUnresponsiveParams{ID: string(sb.ID), UpdatedAt: now.UnixMicro()})
+		if err != nil {
+			return fmt.Errorf("mark sandbox %s responsive: %w", sb.ID, err)
+		}
+		if n == 0 {
+			return nil
+		}
+		return insertEvent(ctx, q, now, sb, Event{Type: "responsive"})
+	})
+}
+
+// ListOptions selects a page of sandboxes.
+type ListOptions struct {
+	Limit int // more than 0
+	// State selects one state; "" all but the stopped, "any" all.
+	State string
+	// Metadata selects the sandboxes that have all of these.
+	Metadata map[string]string
+	// After continues behind a sandbox: the last of the page before.
+	After *Position
+}
+
+// Position is a place in a list.
+type Position struct {
+	CreatedAt time.Time
+	ID        sandbox.ID
+}
+
+// List returns a page of a project's sandboxes, newest first, and whether there are more.
+func (s *Store) List(ctx context.Context, project string, o ListOptions) (page []sandbox.Sandbox, more bool, err error) {
+	before, beforeID := int64(math.MaxInt64), ""
+	if o.After != nil {
+		before, beforeID = o.After.CreatedAt.UnixMicro(), string(o.After.ID)
+	}
+	batch := max(o.Limit+1, 200)
+	for {
+		rows, err := s.read.ListSandboxes(ctx, storedb.ListSandboxesParams{
+			Project: project, BeforeTime: before, BeforeID: beforeID, State: o.State, MaxRows: int64(batch),
+		})
+		if err != nil {
+			return nil, false, fmt.Errorf("list sandboxes: %w", err)
+		}
+		for _, r := range rows {
+			sb, err := fromRow(r)
+			if err != nil {
+				return nil, false, err
+			}
+			if !hasAll(sb.Metadata, o.Metadata) {
+				continue
+			}
+			if len(page) == o.Limit {
+				return page, true, nil
+			}
+			page = append(page, sb)
+		}
+		if len(rows) < batch {
+			return page, false, nil
+		}
+		last := rows[len(rows)-1]
+		before, beforeID = last.CreatedAt, last.ID
+	}
+}
+
+func hasAll(have, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+func one(row storedb.Sandbox, err error) (sandbox.Sandbox, error) {
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.Sandbox{}, errNotFound
+	}
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("read the record: %w", err)
+	}
+	return fromRow(row)
+}
+
+func fromRows(rows []storedb.Sandbox) ([]sandbox.Sandbox, error) {
+	out := make([]sandbox.Sandbox, 0, len(rows))
+	for _, r := range rows {
+		sb, err := fromRow(r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, sb)
+	}
+	return out, nil
+}
+
+func fromRow(r storedb.Sandbox) (sandbox.Sandbox, error) {
+	sb := sandbox.Sandbox{
+		ID: sandbox.ID(r.ID), Project: r.Project, Region: r.Region, Node: r.Node,
+		Template: r.Template, TemplateHash: r.TemplateHash,
+		State: sandbox.State(r.State), FailReason: r.FailReason,
+		Instance:  sandbox.InstanceID(r.Instance),
+		Shape:     sandbox.Shape{VCPUs: int(r.Vcpus), MemoryMB: int(r.MemoryMb), DiskMB: int(r.DiskMb)},
+		Isolation: sandbox.Isolation(r.Isolation), Egress: r.Egress != 0,
+		CreatedAt: time.UnixMicro(r.CreatedAt).UTC(), UpdatedAt: time.UnixMicro(r.UpdatedAt).UTC(),
+	}
+	if r.UnresponsiveSince != 0 {
+		sb.UnresponsiveSince = time.UnixMicro(r.UnresponsiveSince).UTC()
+	}
+	if err := json.Unmarshal([]byte(r.Env), &sb.Env); err != nil {
+		return sb, fmt.Errorf("read the environment of sandbox %s: %w", r.ID, err)
+	}
+	if err := json.Unmarshal([]byte(r.Metadata), &sb.Metadata); err != nil {
+		return sb, fmt.Errorf("read the metadata of sandbox %s: %w", r.ID, err)
+	}
+	return sb, nil
+}
+
+func toRow(sb sandbox.Sandbox) (storedb.Sandbox, error) {
+	r := storedb.Sandbox{
+		ID: string(sb.ID), Project: sb.Project, Region: sb.Region, Node: sb.Node,
+		Template: sb.Template, TemplateHash: sb.TemplateHash,
+		State: string(sb.State), FailReason: sb.FailReason, Instance: string(sb.Instance),
+		Vcpus: int64(sb.Shape.VCPUs), MemoryMb: int64(sb.Shape.MemoryMB), DiskMb: int64(sb.Shape.DiskMB),
+		Isolation: string(sb.Isolation),
+		CreatedAt: sb.CreatedAt.UnixMicro(), UpdatedAt: sb.UpdatedAt.UnixMicro(),
+	}
+	if sb.Egress {
+		r.Egress = 1
+	}
+	if !sb.UnresponsiveSince.IsZero() {
+		r.UnresponsiveSince = sb.UnresponsiveSince.UnixMicro()
+	}
+	for _, m := range []struct {
+		from map[string]string
+		to   *string
+	}{{sb.Env, &r.Env}, {sb.Metadata, &r.Metadata}} {
+		if m.from == nil {
+			m.from = map[string]string{}
+		}
+		b, err := json.Marshal(m.from)
+		if err != nil {
+			return r, fmt.Errorf("encode the record of sandbox %s: %w", sb.ID, err)
+		}
+		*m.to = string(b)
+	}
+	return r, nil
+}

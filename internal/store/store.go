@@ -1,0 +1,122 @@
+// Package store keeps the records of a node in SQLite: sandboxes, keys, the
+// intents of operations under way, and events. It owns the rules that must
+// hold over several records at once: a state changes only from the state that the
+// caller saw, along the table in package sandbox, in one transaction with its
+// intent and its event; and a record is read only by its project.
+//
+// It starts nothing and frees nothing on the host. Start reading at Transition.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"ramet.dev/ramet/internal/store/storedb"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// readers is how many reads run at the same time.
+const readers = 8
+
+// Store is the records of one node. It is safe for concurrent use.
+type Store struct {
+	// SQLite has one writer; a pool of one connection queues writers here, in
+	// order, instead of letting them race for the file's lock.
+	writer *sql.DB
+	reader *sql.DB
+	read   *storedb.Queries
+	now    func() time.Time
+}
+
+// Open opens the database file at path, making or upgrading it as needed.
+func Open(ctx context.Context, path string) (*Store, error) {
+	// FULL: a commit that was acknowledged survives a power cut.
+	pragmas := url.Values{"_pragma": {
+		"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)",
+	}}
+	pragmas.Set("_txlock", "immediate")
+	writer, err := open(path, pragmas, 1)
+	if err != nil {
+		return nil, err
+	}
+	if err := migrate(ctx, writer); err != nil {
+		return nil, errors.Join(err, writer.Close())
+	}
+	pragmas = url.Values{"_pragma": {"busy_timeout(5000)", "query_only(ON)"}}
+	reader, err := open(path, pragmas, readers)
+	if err != nil {
+		return nil, errors.Join(err, writer.Close())
+	}
+	return &Store{writer: writer, reader: reader, read: storedb.New(reader), now: time.Now}, nil
+}
+
+func open(path string, params url.Values, conns int) (*sql.DB, error) {
+	dsn := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: params.Encode()}
+	db, err := sql.Open("sqlite", dsn.String())
+	if err != nil {
+		return nil, fmt.Errorf("open database %s: %w", path, err)
+	}
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	return db, nil
+}
+
+func migrate(ctx context.Context, db *sql.DB) error {
+	dir, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return fmt.Errorf("open the embedded migrations: %w", err)
+	}
+	provider, err := goose.NewProvider(goose.DialectSQLite3, db, dir)
+	if err != nil {
+		return fmt.Errorf("read the migrations: %w", err)
+	}
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("bring the database up to date: %w", err)
+	}
+	return nil
+}
+
+// Close closes the database. Everything that was acknowledged is on disk.
+func (s *Store) Close() error {
+	return errors.Join(s.reader.Close(), s.writer.Close())
+}
+
+// tx runs f in one write transaction, which commits when f returns nil.
+func (s *Store) tx(ctx context.Context, f func(*storedb.Queries) error) error {
+	tx, err := s.writer.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	if err := f(storedb.New(tx)); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// Purge forgets stopped sandboxes that have not changed since stopped, and
+// events older than events.
+func (s *Store) Purge(ctx context.Context, stopped, events time.Time) error {
+	return s.tx(ctx, func(q *storedb.Queries) error {
+		if _, err := q.DeleteStoppedBefore(ctx, stopped.UnixMicro()); err != nil {
+			return fmt.Errorf("forget stopped sandboxes: %w", err)
+		}
+		if _, err := q.DeleteEventsBefore(ctx, events.UnixMicro()); err != nil {
+			return fmt.Errorf("forget old events: %w", err)
+		}
+		return nil
+	})
+}

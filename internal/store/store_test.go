@@ -1,0 +1,340 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"ramet.dev/ramet/internal/sandbox"
+)
+
+func opened(t *testing.T) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "with space?#.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func sample() sandbox.Sandbox {
+	return sandbox.Sandbox{
+		ID: sandbox.NewID(), Project: "p", Region: "r", Node: "n", Template: "default", Instance: sandbox.NewInstanceID(),
+		Shape: sandbox.Shape{VCPUs: 2, MemoryMB: 1024, DiskMB: 4096}, Egress: true,
+		Env: map[string]string{"A": "1\n"}, Metadata: map[string]string{"k": "v"},
+	}
+}
+
+func TestPragmas(t *testing.T) {
+	s := opened(t)
+	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "busy_timeout": "5000"} {
+		var got string
+		if err := s.writer.QueryRow("PRAGMA " + pragma).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %q, %v", pragma, got, err)
+		}
+	}
+	if _, err := s.reader.Exec("DELETE FROM keys"); err == nil {
+		t.Error("a reader can write")
+	}
+}
+
+func TestRecordSurvivesReopening(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ramet.db")
+	s, err := Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := s.Create(t.Context(), sample(), "create")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Open(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	got, err := s.Get(t.Context(), "p", made.ID)
+	if err != nil || got.Env["A"] != "1\n" || got.Shape != made.Shape || !got.CreatedAt.Equal(made.CreatedAt) || !got.Egress || got.State != sandbox.Creating {
+		t.Errorf("%+v %v", got, err)
+	}
+	if _, err := s.Get(t.Context(), "other", made.ID); sandbox.KindOf(err) != sandbox.NotFound {
+		t.Errorf("another project: %v", err)
+	}
+	intents, err := s.Intents(t.Context())
+	if err != nil || len(intents) != 1 || intents[0].Operation != "create" {
+		t.Errorf("%v %v", intents, err)
+	}
+}
+
+// states are all of them.
+var states = []sandbox.State{
+	sandbox.Creating, sandbox.Running, sandbox.Hibernating, sandbox.Hibernated,
+	sandbox.Waking, sandbox.Stopping, sandbox.Stopped, sandbox.Failed,
+}
+
+// TestTransitionsFollowTheTable throws random transitions at records and compares
+// with a model: a change happens exactly when the record is in the state it
+// starts from and the table allows it; else nothing of it happens.
+func TestTransitionsFollowTheTable(t *testing.T) {
+	s := opened(t)
+	rapid.Check(t, func(r *rapid.T) {
+		ctx := t.Context()
+		made, err := s.Create(ctx, sample(), "create")
+		if err != nil {
+			r.Fatal(err)
+		}
+		state, reason, intent, events := sandbox.Creating, "", "create", 1
+		for range rapid.IntRange(1, 12).Draw(r, "steps") {
+			from, to := rapid.SampledFrom(states).Draw(r, "from"), rapid.SampledFrom(states).Draw(r, "to")
+			word := rapid.SampledFrom([]string{"", "a", "b"}).Draw(r, "reason")
+			begin := rapid.SampledFrom([]string{"", "x"}).Draw(r, "begin")
+			end := rapid.Bool().Draw(r, "end")
+			got, err := s.Transition(ctx, made.ID, from, to, Change{
+				Apply: func(sb *sandbox.Sandbox) { sb.FailReason = word }, Begin: begin, End: end,
+			})
+			allowed := from == state && from.CanBecome(to)
+			if (err == nil) != allowed {
+				r.Fatalf("in %s, from %s to %s: %v", state, from, to, err)
+			}
+			if err != nil {
+				if from.CanBecome(to) && sandbox.KindOf(err) != sandbox.Conflict {
+					r.Fatalf("a lost race is no conflict: %v", err)
+				}
+			} else {
+				state, reason = to, word
+				events++
+				switch {
+				case begin != "":
+					intent = begin
+				case end:
+					intent = ""
+				}
+				if got.State != to {
+					r.Fatalf("returned %s", got.State)
+				}
+			}
+			check(r, s, made.ID, state, reason, intent, events)
+		}
+	})
+}
+
+func check(r *rapid.T, s *Store, id sandbox.ID, state sandbox.State, reason, intent string, events int) {
+	ctx := context.Background()
+	sb, err := s.Get(ctx, "p", id)
+	if err != nil || sb.State != state || sb.FailReason != reason {
+		r.Fatalf("record %s %q, want %s %q, %v", sb.State, sb.FailReason, state, reason, err)
+	}
+	list, err := s.Events(ctx, "p", id, 0, 100)
+	if err != nil || len(list) != events {
+		r.Fatalf("%d events, want %d, %v", len(list), events, err)
+	}
+	intents, err := s.Intents(ctx)
+	if err != nil {
+		r.Fatal(err)
+	}
+	i := slices.IndexFunc(intents, func(i Intent) bool { return i.Sandbox == id })
+	if (i >= 0) != (intent != "") || i >= 0 && intents[i].Operation != intent {
+		r.Fatalf("intents %v, want %q", intents, intent)
+	}
+}
+
+func TestOneOfManyTransitionsWins(t *testing.T) {
+	s := opened(t)
+	made, err := s.Create(t.Context(), sample(), "create")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	won := 0
+	for range 20 {
+		wg.Go(func() {
+			_, err := s.Transition(t.Context(), made.ID, sandbox.Creating, sandbox.Running, Change{End: true})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				won++
+			case sandbox.KindOf(err) != sandbox.Conflict:
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if won != 1 {
+		t.Errorf("%d won", won)
+	}
+}
+
+func TestUnresponsiveOnlyWhileRunning(t *testing.T) {
+	s, ctx := opened(t), t.Context()
+	sb, err := s.Create(ctx, sample(), "create")
+	if err != nil {
+		t.Fatal(err)
+	}
+	marked := func() bool {
+		got, err := s.Get(ctx, "p", sb.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !got.UnresponsiveSince.IsZero()
+	}
+	if err := s.MarkUnresponsive(ctx, sb, "x"); err != nil || marked() {
+		t.Errorf("a creating one: %v", err)
+	}
+	if _, err := s.Transition(ctx, sb.ID, sandbox.Creating, sandbox.Running, Change{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.MarkUnresponsive(ctx, sb, "x"); err != nil || !marked() {
+			t.Errorf("a running one: %v", err)
+		}
+	}
+	if _, err := s.Transition(ctx, sb.ID, sandbox.Running, sandbox.Failed, Change{}); err != nil || marked() {
+		t.Errorf("a failed one: %v", err)
+	}
+	events, err := s.Events(ctx, "p", sb.ID, 0, 10)
+	if err != nil || len(events) != 4 {
+		t.Errorf("%d events, %v", len(events), err)
+	}
+}
+
+func TestPurge(t *testing.T) {
+	s, ctx := opened(t), t.Context()
+	now := time.Now()
+	s.now = func() time.Time { return now }
+	stopped, err := s.Create(ctx, sample(), "create")
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, err := s.Create(ctx, sample(), "create")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ from, to sandbox.State }{{sandbox.Creating, sandbox.Stopping}, {sandbox.Stopping, sandbox.Stopped}} {
+		if _, err := s.Transition(ctx, stopped.ID, step.from, step.to, Change{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Purge(ctx, now.Add(-time.Hour), now.Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(ctx, "p", stopped.ID); err != nil {
+		t.Errorf("too early: %v", err)
+	}
+	if err := s.Purge(ctx, now.Add(time.Hour), now.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(ctx, "p", stopped.ID); sandbox.KindOf(err) != sandbox.NotFound {
+		t.Errorf("still there: %v", err)
+	}
+	if _, err := s.Get(ctx, "p", live.ID); err != nil {
+		t.Errorf("a live one was forgotten: %v", err)
+	}
+	if events, err := s.Events(ctx, "p", live.ID, 0, 10); err != nil || len(events) != 0 {
+		t.Errorf("%v %v", events, err)
+	}
+}
+
+func TestListPagesWithoutHoles(t *testing.T) {
+	s, ctx := opened(t), t.Context()
+	now := time.Now()
+	s.now = func() time.Time { return now } // all at the same time: only the id orders
+	want := map[sandbox.ID]bool{}
+	for range 25 {
+		sb, err := s.Create(ctx, sample(), "create")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[sb.ID] = true
+	}
+	var after *Position
+	for pages := 0; ; pages++ {
+		page, more, err := s.List(ctx, "p", ListOptions{Limit: 10, After: after})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sb := range page {
+			if !want[sb.ID] {
+				t.Errorf("%s twice or not ours", sb.ID)
+			}
+			delete(want, sb.ID)
+			after = &Position{sb.CreatedAt, sb.ID}
+		}
+		if !more {
+			if pages != 2 {
+				t.Errorf("%d pages", pages+1)
+			}
+			break
+		}
+	}
+	if len(want) != 0 {
+		t.Errorf("%d are missing", len(want))
+	}
+}
+
+func TestKeysByHash(t *testing.T) {
+	s, ctx := opened(t), t.Context()
+	hash := sha256.Sum256([]byte("secret"))
+	k, err := s.AddKey(ctx, sandbox.Key{ID: "key_1", Name: "n", Project: "p", Hash: hash, Prefix: "se"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.AddKey(ctx, sandbox.Key{ID: "key_2", Name: "m", Project: "p", Hash: hash})
+	if err != nil || again != k {
+		t.Errorf("%+v %v", again, err)
+	}
+	got, err := s.KeyByHash(ctx, hash)
+	if err != nil || got != k {
+		t.Errorf("%+v %v", got, err)
+	}
+	if err := s.DeleteKey(ctx, "other", k.ID); sandbox.KindOf(err) != sandbox.NotFound {
+		t.Errorf("another project: %v", err)
+	}
+	if err := s.DeleteKey(ctx, "p", k.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.KeyByHash(ctx, hash); sandbox.KindOf(err) != sandbox.NotFound {
+		t.Errorf("after its end: %v", err)
+	}
+}
+
+func TestLockIsExclusive(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	l, err := LockFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = LockFile(path)
+	var e *sandbox.Error
+	if !errors.As(err, &e) || e.Code != "data_dir_in_use" {
+		t.Errorf("%v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = LockFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(path); err != nil || len(b) < 2 {
+		t.Errorf("%q %v", b, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,66 @@
+package qemu
+
+import (
+	"bufio"
+	"os"
+	"strings"
+	"time"
+)
+
+// Named CPU models, so that a guest sees the same processor wherever its snapshot is restored.
+//
+// TCG: Westmere is the newest of QEMU's models that 7.2's TCG provides in full,
+// without a warning about missing features. It is x86-64-v2 (what the wheels
+// of numpy and others ask for) with AES and PCLMUL. No AVX on purpose: TCG
+// emulates its wide registers in slow helpers, and glibc would choose them for
+// every memcpy. Added are the random number instruction, which seeds the
+// kernel's generator at once, and some cheap ones that kernels like to have.
+//
+// KVM: the newest models that every server of the last years has; both have AVX2 (x86-64-v3).
+const (
+	cpuTCG      = "Westmere-v1,+rdrand,+rdtscp,+fsgsbase,+pdpe1gb,+erms"
+	cpuKVMIntel = "Haswell-v4"
+	cpuKVMAMD   = "EPYC-v3"
+)
+
+func defaultCPUModel(accel, vendor string) string {
+	switch {
+	case accel == "tcg":
+		return cpuTCG
+	case vendor == "AuthenticAMD":
+		return cpuKVMAMD
+	}
+	return cpuKVMIntel
+}
+
+// hostCPU returns the vendor and the name of the host's first processor.
+func hostCPU() (vendor, model string) {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return "", ""
+	}
+	defer f.Close()
+	s := bufio.NewScanner(f)
+	for s.Scan() {
+		key, value, _ := strings.Cut(s.Text(), ":")
+		switch strings.TrimSpace(key) {
+		case "vendor_id":
+			vendor = strings.TrimSpace(value)
+		case "model name":
+			model = strings.TrimSpace(value)
+		case "": // end of the first processor
+			return vendor, model
+		}
+	}
+	return vendor, model
+}
+
+// tscKHz measures the rate of the host's time stamp counter in about 10 ms.
+// Guests calibrate to it when they boot and keep it in their snapshot.
+func tscKHz() int64 {
+	begin, first := time.Now(), rdtsc()
+	for time.Since(begin) < 10*time.Millisecond {
+	}
+	took, ticks := time.Since(begin), rdtsc()-first
+	return int64(float64(ticks) / took.Seconds() / 1000)
+}

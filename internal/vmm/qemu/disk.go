@@ -1,0 +1,92 @@
+package qemu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/snapshot"
+)
+
+// imageNode is the node of the image's root filesystem, the lowest of the chain.
+const imageNode = "image"
+
+func layerName(i int) string { return fmt.Sprintf(diskPattern, i) }
+
+func layerNode(i int) string { return fmt.Sprintf("layer%d", i) }
+
+// linkLayers gives the instance its own names of a snapshot's layers, so that
+// it does not depend on the snapshot's directory, and checks them.
+func (d *Driver) linkLayers(snapDir, dir string, layers []snapshot.File) error {
+	for i, l := range layers {
+		path := filepath.Join(dir, layerName(i))
+		if err := snapshot.LinkOrCopy(filepath.Join(snapDir, l.Name), path); err != nil {
+			return fmt.Errorf("link disk layer: %w", err)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return fmt.Errorf("open disk layer: %w", err)
+		}
+		err = d.verified.check(f, l)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openChain opens the image and the layers in dir for QEMU, lowest first: all
+// of them read-only, and the top read-write as well.
+func openChain(image, dir string, layers int) (args []diskArg, files []*os.File, err error) {
+	fail := func(err error) ([]diskArg, []*os.File, error) {
+		return nil, nil, errors.Join(fmt.Errorf("open disk: %w", err), closeAll(files))
+	}
+	f, err := os.Open(image)
+	if err != nil {
+		return fail(err)
+	}
+	files = append(files, f)
+	args = append(args, diskArg{Node: imageNode, Format: "raw", FDs: []int{0}})
+	for i := range layers {
+		a := diskArg{Node: layerNode(i), Format: "qcow2"}
+		modes := []int{unix.O_RDONLY}
+		if i == layers-1 {
+			modes = []int{unix.O_RDWR, unix.O_RDONLY}
+		}
+		for _, mode := range modes {
+			f, err := os.OpenFile(filepath.Join(dir, layerName(i)), mode, 0)
+			if err != nil {
+				return fail(err)
+			}
+			a.FDs = append(a.FDs, len(files))
+			files = append(files, f)
+		}
+		args = append(args, a)
+	}
+	return args, files, nil
+}
+
+func closeAll(files []*os.File) error {
+	var errs []error
+	for _, f := range files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// diskMB is the size that the disk of a cold machine gets: what was asked for, but never
+// less than the image.
+func diskMB(image string, want int) (int, error) {
+	st, err := os.Stat(image)
+	if err != nil {
+		return 0, fmt.Errorf("look at the image's disk: %w", err)
+	}
+	if want > sandbox.MaxDiskMB {
+		return 0, sandbox.Errorf(sandbox.Invalid, "disk_too_large", "a disk can have at most %d MB", sandbox.MaxDiskMB)
+	}
+	return max(want, int((st.Size()+1<<20-1)>>20)), nil
+}

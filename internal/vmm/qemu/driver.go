@@ -1,0 +1,238 @@
+// Package qemu drives virtual machines with stock QEMU, under KVM where a real
+// kernel boots under it and by emulation (TCG) elsewhere. It owns the QEMU
+// process and everything of it on the host: its uid, its arguments, its
+// monitor, the layout of memory and disk layers, and the golden memory that
+// machines share. It does not know sandboxes, guests or networks.
+//
+// The recipe: memory of a golden snapshot is mapped privately by all machines,
+// so they share what they do not write; device state is saved apart from
+// memory; what a machine wrote is found in its pagemap; disks are chains of
+// qcow2 layers, frozen at the same stop of the vCPUs.
+//
+// Start reading at New, then Driver.Start, whose steps are listed in start.go,
+// then Machine.Save in save.go. The machine's shape is in args.go; it is frozen.
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/vmm"
+)
+
+// Defaults of a Config.
+const (
+	DefaultUIDBase      = 700000
+	DefaultUIDCount     = 4096
+	DefaultConsoleBytes = 64 << 10
+	// connectTimeout bounds how long a fresh QEMU may take until its monitor answers.
+	connectTimeout = 30 * time.Second
+)
+
+// Config is what a Driver needs.
+type Config struct {
+	// Binary is the emulator, a path or a name in PATH; empty: qemu-system-x86_64.
+	Binary string
+	// Accel is "auto", "kvm" or "tcg"; empty: auto. Auto is KVM when ProbeKVM has
+	// found that a kernel boots under it.
+	Accel string
+	// CPUModel overrides the named CPU model. Machines from snapshots of another one are refused.
+	CPUModel string
+	// StateDir keeps the uids in use and the remembered KVM probe. It has to be
+	// one directory for the whole host, whatever server makes the machines: two
+	// servers with directories of their own would give out the same uids, and
+	// one's Remove would kill the other's machines.
+	StateDir string
+	// UIDBase and UIDCount are the range of uids (and gids) for machines, one
+	// each. Zero: the defaults.
+	UIDBase, UIDCount int
+	// ConsoleBytes bounds what is kept of a guest's console. Zero: 64 KiB.
+	ConsoleBytes int
+	// Cgroup is the name of the parent cgroup of all machines; empty: "ramet".
+	Cgroup string
+	Log    *slog.Logger
+}
+
+// Driver starts QEMU machines. Its methods are safe for concurrent use.
+type Driver struct {
+	cfg      Config
+	binary   string
+	version  version
+	log      *slog.Logger
+	uids     *uidPool
+	goldens  goldens
+	verified verifiedFiles
+	cgroups  cgroups
+
+	vendor, cpu string // of the host
+	tsc         int64  // kHz
+
+	probe sync.Mutex // held while a probe runs
+
+	mu    sync.Mutex
+	accel string // guarded by mu; "" until it is decided
+	kvm   KVMProbe
+}
+
+var _ vmm.Driver = (*Driver)(nil)
+
+// New checks the host's QEMU and makes a driver.
+//
+// It turns transparent huge pages off for this process, because that is how
+// QEMU inherits it: with them, before Linux 6.11, pages that a guest has not
+// written look as if it had, and a snapshot would hold all memory.
+func New(cfg Config) (*Driver, error) {
+	if cfg.Binary == "" {
+		cfg.Binary = "qemu-system-x86_64"
+	}
+	if cfg.UIDBase == 0 {
+		cfg.UIDBase = DefaultUIDBase
+	}
+	if cfg.UIDCount == 0 {
+		cfg.UIDCount = DefaultUIDCount
+	}
+	if cfg.ConsoleBytes == 0 {
+		cfg.ConsoleBytes = DefaultConsoleBytes
+	}
+	if cfg.Cgroup == "" {
+		cfg.Cgroup = "ramet"
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.UIDBase <= 0 || cfg.UIDCount < 1 || cfg.StateDir == "" {
+		return nil, errors.New("qemu driver: a state directory and a range of uids above 0 are needed")
+	}
+	d := &Driver{cfg: cfg, log: cfg.Log}
+	switch cfg.Accel {
+	case "", "auto":
+	case "tcg", "kvm":
+		d.accel = cfg.Accel
+	default:
+		return nil, sandbox.Errorf(sandbox.Invalid, "unknown_accel", "acceleration %q is not known; use auto, kvm or tcg", cfg.Accel)
+	}
+	var err error
+	if d.binary, err = exec.LookPath(cfg.Binary); err != nil {
+		return nil, &sandbox.Error{Kind: sandbox.Unsupported, Code: "qemu_missing", Message: "QEMU is not installed on this host (the package is qemu-system-x86)", Err: err}
+	}
+	if d.version, err = qemuVersion(d.binary); err != nil {
+		return nil, err
+	}
+	if d.uids, err = newUIDPool(filepath.Join(cfg.StateDir, "uids"), cfg.UIDBase, cfg.UIDCount); err != nil {
+		return nil, err
+	}
+	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
+		d.log.Warn("cannot turn huge pages off; snapshots may be larger than needed", "err", err)
+	}
+	d.vendor, d.cpu = hostCPU()
+	d.tsc = tscKHz()
+	d.cgroups = findCgroups(cfg.Cgroup)
+	return d, nil
+}
+
+// Name is "qemu".
+func (d *Driver) Name() string { return "qemu" }
+
+// Version is that of the host's QEMU.
+func (d *Driver) Version() string { return d.version.String() }
+
+// Isolation says what machines on this host are worth. With Accel "auto" it is
+// only known after ProbeKVM; before, it says the lesser.
+func (d *Driver) Isolation() sandbox.Isolation {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.accel == "kvm" {
+		return sandbox.IsolationKVM
+	}
+	return sandbox.IsolationEmulated
+}
+
+// Close frees the golden memories. Machines live on.
+func (d *Driver) Close() error { return d.goldens.close() }
+
+// cpuModel is the named model for an accelerator.
+func (d *Driver) cpuModel(accel string) string {
+	if d.cfg.CPUModel != "" {
+		return d.cfg.CPUModel
+	}
+	return defaultCPUModel(accel, d.vendor)
+}
+
+// version is that of a QEMU binary.
+type version struct{ major, minor, micro int }
+
+func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v.major, v.minor, v.micro) }
+
+func (v version) atLeast(major, minor int) bool {
+	return v.major > major || v.major == major && v.minor >= minor
+}
+
+var versionPattern = regexp.MustCompile(`version (\d+)\.(\d+)\.(\d+)`)
+
+func parseVersion(out string) (version, error) {
+	m := versionPattern.FindStringSubmatch(out)
+	if m == nil {
+		return version{}, fmt.Errorf("unexpected output of qemu --version: %.100q", out)
+	}
+	var v version
+	for i, p := range []*int{&v.major, &v.minor, &v.micro} {
+		n, err := strconv.Atoi(m[i+1])
+		if err != nil {
+			return version{}, fmt.Errorf("qemu --version: %w", err)
+		}
+		*p = n
+	}
+	return v, nil
+}
+
+func qemuVersion(binary string) (version, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, binary, "--version").Output()
+	if err != nil {
+		return version{}, fmt.Errorf("ask QEMU for its version: %w", err)
+	}
+	v, err := parseVersion(string(out))
+	if err != nil {
+		return version{}, err
+	}
+	if !v.atLeast(7, 2) {
+		return v, sandbox.Errorf(sandbox.Unsupported, "qemu_too_old", "QEMU %s is too old; 7.2 or later is needed", v)
+	}
+	return v, nil
+}
+
+// Remove kills what is left of the machine in dir, frees its uid and removes
+// dir. It trusts only the uid pool and the record for what to kill.
+func (d *Driver) Remove(ctx context.Context, dir string) error {
+	dir = filepath.Clean(dir)
+	uid, err := d.uids.taken(dir)
+	if err != nil {
+		return err
+	}
+	if uid != 0 {
+		if err := killUID(ctx, uid); err != nil {
+			return fmt.Errorf("remove machine %s: %w", filepath.Base(dir), err)
+		}
+		d.cgroups.remove(uid)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove machine %s: %w", filepath.Base(dir), err)
+	}
+	if uid != 0 {
+		return d.uids.free(uid)
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+package qemu
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"testing"
+)
+
+// Forget closes what this process has open of a machine, as its death would.
+func Forget(t testing.TB, m *Machine) {
+	t.Helper()
+	m.hangUp()
+	if err := m.qmp.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := m.console.abandon(); err != nil {
+		t.Error(err)
+	}
+}
+
+// GoldenSums hashes the golden memories that the driver has loaded now.
+// It maps the checksum that they were loaded with to what they have.
+func GoldenSums(t testing.TB, d *Driver) map[string]string {
+	t.Helper()
+	d.goldens.mu.Lock()
+	defer d.goldens.mu.Unlock()
+	sums := make(map[string]string)
+	for key, g := range d.goldens.all {
+		h := sha256.New()
+		if _, err := io.Copy(h, io.NewSectionReader(g.file, 0, bootMemoryMB<<20)); err != nil {
+			t.Fatal(err)
+		}
+		sums[key] = hex.EncodeToString(h.Sum(nil))
+	}
+	return sums
+}

@@ -1,0 +1,70 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// killUID kills every process of a machine's uid and waits until they are
+// gone. The uid belongs to one machine, so this also finds a process that
+// started just before its pid could be recorded.
+func killUID(ctx context.Context, uid int) error {
+	for {
+		pids, err := processesOf(uid)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			if err := killPID(ctx, pid, uid); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func killPID(ctx context.Context, pid, uid int) error {
+	f, err := openPidfd(pid)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// The pid may have been reused between the listing and the opening.
+	if still, err := hasUID(pid, uid); err != nil || !still {
+		return err
+	}
+	if err := signalPidfd(f, unix.SIGKILL); err != nil {
+		return fmt.Errorf("kill process %d: %w", pid, err)
+	}
+	return waitContext(ctx, func() error { return waitPidfd(f) }, func() { f.Close() })
+}
+
+// waitContext runs wait and returns when it does, or when the context ends;
+// then it calls stop, which must make wait return.
+func waitContext(ctx context.Context, wait func() error, stop func()) error {
+	type outcome struct{ err error }
+	done := make(chan outcome, 1)
+	go func() { done <- outcome{wait()} }()
+	select {
+	case o := <-done:
+		return o.err
+	case <-ctx.Done():
+		stop()
+		<-done
+		return context.Cause(ctx)
+	}
+}
+
+func hasUID(pid, uid int) (bool, error) {
+	var st unix.Stat_t
+	err := unix.Stat(fmt.Sprintf("/proc/%d", pid), &st)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil && int(st.Uid) == uid, err
+}

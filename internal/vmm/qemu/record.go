@@ -1,0 +1,105 @@
+package qemu
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/snapshot"
+)
+
+// The files of an instance directory. The directory and all in it but the
+// disk layers belong to root; QEMU reaches nothing here by path.
+const (
+	recordName  = "machine.json"
+	qmpName     = "qmp.sock"
+	agentName   = "agent.sock"
+	networkName = "net.sock"
+	consoleName = "console.fifo"
+	stderrName  = "stderr.fifo"
+	consoleLog  = "console.log"
+	diskPattern = "disk%d.qcow2"
+)
+
+// record is what a later process needs to take the machine over, or to clean
+// up after it. It is written before the process starts and again after.
+type record struct {
+	Instance  sandbox.InstanceID `json:"instance"`
+	CreatedAt time.Time          `json:"created_at"`
+	UID       int                `json:"uid"`
+	PID       int                `json:"pid,omitempty"` // 0: not started yet
+	StartTime uint64             `json:"start_time,omitempty"`
+	BootID    string             `json:"boot_id,omitempty"`
+
+	Accel       string `json:"accel"`
+	CPUModel    string `json:"cpu_model"`
+	QEMUVersion string `json:"qemu_version"`
+	VCPUs       int    `json:"vcpus"`
+	DiskMB      int    `json:"disk_mb"`
+	// PlugMB is the most that was ever asked of virtio-mem: where its memory can be.
+	PlugMB int  `json:"plug_mb"`
+	Golden bool `json:"golden,omitempty"`
+	// BaseMemory is the checksum of the golden memory that the machine maps, or
+	// empty when it started from nothing; BaseDir is that golden's directory.
+	BaseMemory string `json:"base_memory,omitempty"`
+	BaseDir    string `json:"base_dir,omitempty"`
+	// Layers are the machine's disk layers above the image, lowest first. The
+	// last one is writable and its checksum is empty.
+	Layers []snapshot.File `json:"layers"`
+}
+
+func readRecord(dir string) (record, error) {
+	var r record
+	b, err := os.ReadFile(filepath.Join(dir, recordName))
+	if err != nil {
+		return r, fmt.Errorf("read machine record: %w", err)
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("read machine record in %s: %w", dir, err)
+	}
+	return r, nil
+}
+
+func (r record) write(dir string) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write machine record: %w", err)
+	}
+	// A record that a power cut loses belongs to a machine that it ended too,
+	// so it is renamed into place but not synced.
+	path := filepath.Join(dir, recordName)
+	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil {
+		return fmt.Errorf("write machine record: %w", err)
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		return fmt.Errorf("write machine record: %w", err)
+	}
+	return nil
+}
+
+// isGone says that dir has no record, or none of a process that can still run.
+func (r record) isGone() (bool, error) {
+	if r.PID == 0 {
+		return true, nil
+	}
+	boot, err := bootID()
+	if err != nil {
+		return false, err
+	}
+	if boot != r.BootID {
+		return true, nil
+	}
+	st, err := readStat(r.PID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at process %d: %w", r.PID, err)
+	}
+	return st.StartTime != r.StartTime || st.State == 'Z', nil
+}

@@ -1,0 +1,4 @@
+package qemu
+
+// rdtsc reads the time stamp counter.
+func rdtsc() uint64

@@ -1,0 +1,127 @@
+package qemu
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"ramet.dev/ramet/internal/sandbox"
+)
+
+// uidPool hands out one uid per machine: two machines under one uid could read
+// each other's memory. A uid is taken while a file named after it exists; the
+// file holds the instance directory that it was taken for, so that a uid whose
+// machine is gone can be found again after a crash.
+type uidPool struct {
+	dir         string
+	base, count int
+}
+
+func newUIDPool(dir string, base, count int) (*uidPool, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the uid directory: %w", err)
+	}
+	return &uidPool{dir, base, count}, nil
+}
+
+// take reserves a uid for the machine in instanceDir.
+func (p *uidPool) take(instanceDir string) (int, error) {
+	if uid, err := p.scan(instanceDir); err != nil || uid != 0 {
+		return uid, err
+	}
+	if err := p.reclaim(); err != nil {
+		return 0, err
+	}
+	uid, err := p.scan(instanceDir)
+	if err == nil && uid == 0 {
+		err = sandbox.Errorf(sandbox.Unavailable, "too_many_machines", "this host already runs %d machines, the most that its uid range allows", p.count)
+	}
+	return uid, err
+}
+
+// scan takes the first free uid, or returns 0. Link makes file and content
+// appear at once.
+func (p *uidPool) scan(instanceDir string) (int, error) {
+	tmp, err := os.CreateTemp(p.dir, "new-*")
+	if err != nil {
+		return 0, fmt.Errorf("take a uid: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.WriteString(instanceDir)
+	if err := errors.Join(err, tmp.Close()); err != nil {
+		return 0, fmt.Errorf("take a uid: %w", err)
+	}
+	for uid := p.base; uid < p.base+p.count; uid++ {
+		err := os.Link(tmp.Name(), p.path(uid))
+		if err == nil {
+			return uid, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return 0, fmt.Errorf("take a uid: %w", err)
+		}
+	}
+	return 0, nil
+}
+
+// reclaim frees the uids whose instance directory is gone.
+func (p *uidPool) reclaim() error {
+	for uid := p.base; uid < p.base+p.count; uid++ {
+		dir, err := os.ReadFile(p.path(uid))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reclaim uids: %w", err)
+		}
+		if _, err := os.Stat(string(dir)); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		pids, err := processesOf(uid)
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			if err := p.free(uid); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// taken returns the uid that was taken for instanceDir, or 0.
+func (p *uidPool) taken(instanceDir string) (int, error) {
+	entries, err := os.ReadDir(p.dir)
+	if err != nil {
+		return 0, fmt.Errorf("look for the uid of %s: %w", instanceDir, err)
+	}
+	for _, e := range entries {
+		uid, err := strconv.Atoi(e.Name())
+		if err != nil || !p.owns(uid) {
+			continue
+		}
+		dir, err := os.ReadFile(p.path(uid))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, fmt.Errorf("look for the uid of %s: %w", instanceDir, err)
+		}
+		if err == nil && string(dir) == instanceDir {
+			return uid, nil
+		}
+	}
+	return 0, nil
+}
+
+// owns says whether the uid is one of this pool. Nothing outside of it may be killed by uid.
+func (p *uidPool) owns(uid int) bool { return uid >= p.base && uid < p.base+p.count && uid != 0 }
+
+func (p *uidPool) free(uid int) error {
+	if err := os.Remove(p.path(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("free uid %d: %w", uid, err)
+	}
+	return nil
+}
+
+func (p *uidPool) path(uid int) string { return filepath.Join(p.dir, strconv.Itoa(uid)) }

@@ -1,0 +1,306 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/snapshot"
+	"ramet.dev/ramet/internal/vmm"
+)
+
+func TestCreateOverlay(t *testing.T) {
+	for _, mb := range []int64{1, 512, 4096, 65536} {
+		path := filepath.Join(t.TempDir(), "disk.qcow2")
+		if err := createOverlay(path, mb<<20); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("qemu-img", "check", path).CombinedOutput(); err != nil {
+			t.Errorf("%d MB: qemu-img check: %v: %s", mb, err, out)
+		}
+		out, err := exec.Command("qemu-io", "-f", "qcow2", "-c", "write -P 7 512k 64k", "-c", "read -P 7 512k 64k", "-c", "length", path).CombinedOutput()
+		if err != nil || strings.Contains(string(out), "error") || strings.Contains(string(out), "failed") {
+			t.Errorf("%d MB: qemu-io: %v: %s", mb, err, out)
+		}
+		if err := createOverlay(path, mb<<20); err == nil {
+			t.Error("an overlay was overwritten")
+		}
+	}
+}
+
+func TestUIDPool(t *testing.T) {
+	dir := t.TempDir()
+	pool, err := newUIDPool(filepath.Join(dir, "uids"), 900000, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int]bool{}
+	for _, name := range []string{"a", "b", "c"} {
+		inst := filepath.Join(dir, name)
+		if err := os.Mkdir(inst, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		uid, err := pool.take(inst)
+		if err != nil || seen[uid] {
+			t.Fatalf("uid %d, %v", uid, err)
+		}
+		seen[uid] = true
+		if got, err := pool.taken(inst); err != nil || got != uid {
+			t.Errorf("taken: %d, %v", got, err)
+		}
+	}
+	if _, err := pool.take(filepath.Join(dir, "d")); sandbox.KindOf(err) != sandbox.Unavailable {
+		t.Errorf("a fourth uid of three: %v", err)
+	}
+	// The directory of a machine that is gone gives its uid back.
+	if err := os.Remove(filepath.Join(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.take(filepath.Join(dir, "d")); err != nil {
+		t.Errorf("the uid of a machine that is gone: %v", err)
+	}
+}
+
+func TestConsole(t *testing.T) {
+	dir := t.TempDir()
+	const limit = 1000
+	c, err := openConsole(dir, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := writerFor(dir, consoleName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := writerFor(dir, stderrName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if _, err := w.WriteString(strings.Repeat("x", 100) + "\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.WriteString("the \x1b[31mend\xff\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.WriteString("qemu: \n complaint\n"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if !c.waitFor(ctx, "end") {
+		t.Error("the end did not come")
+	}
+	over, stop := context.WithCancel(ctx)
+	stop()
+	if c.waitFor(over, "never") {
+		t.Error("found what was not written")
+	}
+	if err := errors.Join(w.Close(), e.Close(), c.finish()); err != nil {
+		t.Fatal(err)
+	}
+	s := c.String()
+	if len(s) > 2*limit+10 || !strings.Contains(s, "the [31mend?\n") || !strings.Contains(s, "complaint") || strings.Contains(s, "\x1b") {
+		t.Errorf("console %q", s)
+	}
+	if c.stderr() != "qemu: complaint" {
+		t.Errorf("stderr %q", c.stderr())
+	}
+	st, err := os.Stat(filepath.Join(dir, consoleLog))
+	if err != nil || st.Size() > 2*limit {
+		t.Errorf("log: %d bytes, %v", st.Size(), err)
+	}
+	again, err := openConsole(dir, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(again.String(), "end") {
+		t.Error("a later process does not see the log")
+	}
+	if err := again.finish(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestParsers(t *testing.T) {
+	v, err := parseVersion("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\n")
+	if err != nil || v.String() != "7.2.22" || !v.atLeast(7, 2) || v.atLeast(8, 2) {
+		t.Errorf("version %v, %v", v, err)
+	}
+	if _, err := parseVersion("nonsense"); err == nil {
+		t.Error("nonsense has a version")
+	}
+	st, err := parseStat([]byte("12 (a ) b) S 1 1 1 0 -1 4194560 1 2 3 4 100 50 0 0 20 0 1 0 777 1 1"))
+	if err != nil || st.State != 'S' || st.StartTime != 777 || st.CPU != 1500*time.Millisecond {
+		t.Errorf("stat %+v, %v", st, err)
+	}
+	for _, bad := range []string{"", "1 (x", "1 (x) S 1", "1 (x) S a b c d e f g h i j k l m n o p q r s t"} {
+		if _, err := parseStat([]byte(bad)); err == nil {
+			t.Errorf("%q is a status", bad)
+		}
+	}
+	r, ok := parseMapping("7f0000000000-7f0020000000 rw-p 00000000 00:01 4242   /memfd:ramet-golden (deleted)", 4242)
+	if !ok || r.start != 0x7f0000000000 || r.size != 512<<20 {
+		t.Errorf("mapping %+v %v", r, ok)
+	}
+	for _, line := range []string{"", "7f0000000000-7f0020000000 rw-p 00001000 00:01 4242 x", "7f00-7f0020000000 rw-p 00000000 00:01 42 x", "2-1 rw-p 0 0 4242 x"} {
+		if _, ok := parseMapping(line, 4242); ok {
+			t.Errorf("%q is the mapping", line)
+		}
+	}
+	if a, err := parseHVA("Host virtual address for 0x100000000 (vmem0) is 0x7fabc0000000\n"); err != nil || a != 0x7fabc0000000 {
+		t.Errorf("address %#x, %v", a, err)
+	}
+	if _, err := parseHVA("Memory at address 0x0 is not RAM"); err == nil {
+		t.Error("an error message has an address")
+	}
+	names := ramBlocks("              Block Name    PSize   Offset\n  ram0   4 KiB  0x0\r\n 0000:00:06.0/vmem0  4 KiB 0x1\n\n")
+	if strings.Join(names, ",") != "ram0,0000:00:06.0/vmem0" {
+		t.Errorf("blocks %v", names)
+	}
+}
+
+func TestOwnPage(t *testing.T) {
+	for _, c := range []struct {
+		entry uint64
+		own   bool
+	}{
+		{0, false},                          // never touched
+		{pagePresent | pageOfFile, false},   // read from the golden
+		{pagePresent, true},                 // written
+		{pageSwapped, true},                 // written, swapped out
+		{pageSwapped | pageOfFile, true},    // kept: more is slow, less is loss
+		{pagePresent | 1<<56 | 0x123, true}, // exclusive, with a frame
+	} {
+		if ownPage(c.entry) != c.own {
+			t.Errorf("%#x: own is not %v", c.entry, c.own)
+		}
+	}
+}
+
+// TestOwnRuns finds what was written in a private mapping of this process.
+func TestOwnRuns(t *testing.T) {
+	f, err := newMemory("ramet-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	mem, err := unix.Mmap(int(f.Fd()), 0, bootMemoryMB<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	var sum byte
+	for _, page := range []int{5, 6, 900} {
+		sum += mem[page*4096] // reading makes no page one's own
+	}
+	for _, page := range []int{0, 3, 4, 5, 1000, 131071} {
+		mem[page*4096] = 1 + sum
+	}
+	st, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := findMapping(os.Getpid(), st.Sys().(*syscall.Stat_t).Ino, bootMemoryMB<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got [][2]uint64
+	if err := ownRuns(os.Getpid(), r, 2*4096, func(off, size uint64) error {
+		got = append(got, [2]uint64{off / 4096, size / 4096})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := [][2]uint64{{0, 1}, {3, 2}, {5, 1}, {1000, 1}, {131071, 1}}
+	if len(got) != len(want) {
+		t.Fatalf("runs %v, want %v", got, want)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("run %d is %v, want %v", i, got[i], want[i])
+		}
+	}
+	buf := make([]byte, 8192)
+	if err := readMemory(os.Getpid(), r.start+3*4096, buf); err != nil || buf[0] != 1 || buf[4096] != 1 {
+		t.Errorf("read: %v", err)
+	}
+	buf[0] = 77
+	if err := writeMemory(os.Getpid(), r.start+4096, buf[:4096]); err != nil || mem[4096] != 77 {
+		t.Errorf("write: %v", err)
+	}
+	if err := readMemory(os.Getpid(), 16, buf); err == nil {
+		t.Error("read what is not mapped")
+	}
+}
+
+func TestFits(t *testing.T) {
+	d := &Driver{version: version{7, 2, 22}, tsc: 2_500_000}
+	rec := record{Accel: "tcg", CPUModel: cpuTCG, QEMUVersion: "7.2.22", VCPUs: 2}
+	ok := snapshot.Manifest{
+		Driver: "qemu", DriverVersion: "7.2.9", Accel: "tcg", Machine: machineType, CPUModel: cpuTCG,
+		ShapeVersion: shapeVersion, VCPUs: 2, ImageHash: "h", TSCKHz: 2_500_900,
+	}
+	if err := d.fits(&ok, rec, "h"); err != nil {
+		t.Errorf("what fits: %v", err)
+	}
+	for name, change := range map[string]func(*snapshot.Manifest){
+		"driver": func(m *snapshot.Manifest) { m.Driver = "x" }, "version": func(m *snapshot.Manifest) { m.DriverVersion = "10.0.0" },
+		"accel": func(m *snapshot.Manifest) { m.Accel = "kvm" }, "machine": func(m *snapshot.Manifest) { m.Machine = "pc-q35-8.0" },
+		"cpu": func(m *snapshot.Manifest) { m.CPUModel = "EPYC" }, "shape": func(m *snapshot.Manifest) { m.ShapeVersion = 2 },
+		"vcpus": func(m *snapshot.Manifest) { m.VCPUs = 4 }, "image": func(m *snapshot.Manifest) { m.ImageHash = "other" },
+		"tsc": func(m *snapshot.Manifest) { m.TSCKHz = 3_000_000 },
+	} {
+		m := ok
+		change(&m)
+		err := d.fits(&m, rec, "h")
+		var mm *MismatchError
+		if !errors.Is(err, vmm.ErrSnapshotMismatch) || !errors.As(err, &mm) || sandbox.KindOf(err) != sandbox.Unsupported {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestRecordOfAnotherProcess(t *testing.T) {
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := readStat(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	me := record{PID: os.Getpid(), StartTime: st.StartTime, BootID: boot}
+	for name, c := range map[string]struct {
+		change func(*record)
+		gone   bool
+	}{
+		"itself":                {func(*record) {}, false},
+		"a reused pid":          {func(r *record) { r.StartTime++ }, true},
+		"before the last boot":  {func(r *record) { r.BootID = "x" }, true},
+		"never started":         {func(r *record) { r.PID = 0 }, true},
+		"a pid that nobody has": {func(r *record) { r.PID = 1 << 30 }, true},
+	} {
+		r := me
+		c.change(&r)
+		if gone, err := r.isGone(); err != nil || gone != c.gone {
+			t.Errorf("%s: gone %v, %v", name, gone, err)
+		}
+	}
+}
+
+func TestTSC(t *testing.T) {
+	if khz := tscKHz(); khz < 500_000 || khz > 10_000_000 {
+		t.Errorf("the time stamp counter runs at %d kHz", khz)
+	}
+}

@@ -1,0 +1,63 @@
+package qemu
+
+import (
+	"os"
+	"sync"
+	"syscall"
+
+	"ramet.dev/ramet/internal/snapshot"
+)
+
+// verifiedFiles remembers which layers had the right checksum, so that each is
+// read once per process and not at every start. A file counts as the same
+// while its inode, size and times are.
+type verifiedFiles struct {
+	mu   sync.Mutex
+	seen map[fileKey]string // guarded by mu; the checksum
+}
+
+type fileKey struct {
+	dev, ino      uint64
+	size          int64
+	mtime, mtimeN int64
+}
+
+// maxVerified bounds the memory of what was seen.
+const maxVerified = 4096
+
+func keyOf(f *os.File) (fileKey, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return fileKey{}, err
+	}
+	s := st.Sys().(*syscall.Stat_t)
+	return fileKey{s.Dev, s.Ino, s.Size, s.Mtim.Sec, s.Mtim.Nsec}, nil
+}
+
+// check verifies an open layer, unless it was before.
+func (v *verifiedFiles) check(f *os.File, want snapshot.File) error {
+	key, err := keyOf(f)
+	if err != nil {
+		return err
+	}
+	v.mu.Lock()
+	sum, ok := v.seen[key]
+	v.mu.Unlock()
+	if ok && sum == want.SHA256 && key.size == want.Size {
+		return nil
+	}
+	if err := want.VerifyOpen(f); err != nil {
+		return err
+	}
+	v.add(key, want.SHA256)
+	return nil
+}
+
+func (v *verifiedFiles) add(key fileKey, sum string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.seen == nil || len(v.seen) >= maxVerified {
+		v.seen = make(map[fileKey]string)
+	}
+	v.seen[key] = sum
+}

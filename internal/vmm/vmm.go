@@ -1,0 +1,109 @@
+// Package vmm is the port to virtual machine monitors: what the worker needs of
+// one, and nothing of how it is done. internal/vmm/qemu is the first driver,
+// internal/vmm/fake one for tests without machines. Every driver passes
+// vmmtest.Run.
+//
+// Vocabulary. A machine is one process (or group) that runs one guest, named by
+// its instance directory, in which the driver keeps everything of that machine
+// on the host: sockets, writable layers, logs. A machine starts paused, either
+// cold from an image or from a snapshot, and runs from Resume on. A snapshot
+// is a directory that the driver writes: memory, device state and disk of one
+// instant. It never changes once it has its final name.
+package vmm
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+
+	"ramet.dev/ramet/internal/sandbox"
+)
+
+// Image is a bootable root filesystem with its kernel, as package image builds it.
+// All paths are absolute.
+type Image struct {
+	Hash     string // of everything in it
+	Kernel   string // bzImage
+	Initrd   string // holds the agent as /init and the modules it loads
+	RootTar  string // zstd-compressed tar of the root filesystem, the canonical form
+	RootExt4 string // the same as a raw, sparse ext4 image
+}
+
+// Source says what a machine starts from.
+type Source struct {
+	Image Image
+	// Snapshot is the directory of a snapshot that was made from Image, or
+	// empty for a cold boot.
+	Snapshot string
+}
+
+// Config describes a machine to start.
+type Config struct {
+	Instance sandbox.InstanceID
+	// Dir is the instance's own directory. It exists, is empty and belongs to root.
+	Dir    string
+	Source Source
+	Shape  sandbox.Shape
+	// Golden asks for a machine whose memory can become a base for others: Save
+	// on it writes a full snapshot. Only cold machines can be golden.
+	Golden bool
+}
+
+// Driver starts machines of one kind. It is safe for concurrent use.
+type Driver interface {
+	// Name is "qemu", "gvisor", … as --driver takes it.
+	Name() string
+	// Isolation says what the machines of this driver on this host are worth.
+	Isolation() sandbox.Isolation
+	// Start starts a machine, paused. On error nothing is left but Dir.
+	// The context bounds the call, never the machine's life.
+	Start(ctx context.Context, c Config) (Machine, error)
+	// Adopt takes over a machine that an earlier process started in dir. It
+	// checks that it is that same machine, not merely the same pid.
+	// It returns an error that wraps ErrGone when no such machine runs.
+	Adopt(ctx context.Context, c Config) (Machine, error)
+	// Remove frees all that is left in dir of a machine that no longer runs (or kills
+	// it), and removes dir. It is idempotent.
+	Remove(ctx context.Context, dir string) error
+	// Close frees what the driver itself holds (open golden memory). Machines live on.
+	Close() error
+}
+
+// Machine is one running guest. Its methods are safe for concurrent use, but
+// Pause, Resume, Save and the resizes are serialised by the caller.
+type Machine interface {
+	PID() int
+	// Resume starts or continues the vCPUs, Pause stops them.
+	Resume(ctx context.Context) error
+	Pause(ctx context.Context) error
+	// Save writes a snapshot of the paused machine into dir, which exists and
+	// is empty; the caller renames it into place. The machine stays paused
+	// and usable.
+	Save(ctx context.Context, dir string) error
+	// ResizeMemory asks the guest to have mb MB and waits until it has (growing only).
+	ResizeMemory(ctx context.Context, mb int) error
+	// ResizeDisk grows the root block device to mb MB; the agent grows the filesystem.
+	ResizeDisk(ctx context.Context, mb int) error
+	// DialAgent opens the byte stream to the agent. One at a time; opening again ends the last.
+	DialAgent(ctx context.Context) (net.Conn, error)
+	// DialNetwork opens the stream of Ethernet frames: each frame after its
+	// length as 4 bytes, big endian. One at a time.
+	DialNetwork(ctx context.Context) (net.Conn, error)
+	// Done is closed when the machine's process has ended; Err then says how.
+	Done() <-chan struct{}
+	Err() error
+	// Console returns the last lines of the guest's serial console and of the
+	// monitor's own error output.
+	Console() string
+	Stats() (sandbox.MachineStats, error)
+	// Kill ends the machine at once and waits until its process is gone. Idempotent.
+	Kill(ctx context.Context) error
+}
+
+// ErrGone is returned by Adopt and wrapped by calls on a machine that has ended.
+var ErrGone = os.ErrProcessDone
+
+// ErrSnapshotMismatch is wrapped by Start when a snapshot was made by another
+// driver, monitor version, machine shape or CPU, or is not of the given image.
+var ErrSnapshotMismatch = errors.New("the snapshot does not fit this host")

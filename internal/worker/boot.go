@@ -1,0 +1,267 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	agentv1 "ramet.dev/ramet/api/agent/v1"
+	"ramet.dev/ramet/internal/guest"
+	"ramet.dev/ramet/internal/network"
+	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/vmm"
+)
+
+// Request says what to boot and who it is to be.
+type Request struct {
+	Instance sandbox.InstanceID
+	Template string
+	Shape    sandbox.Shape
+	Egress   bool
+	Identity Identity
+}
+
+// Identity is what makes one machine different from its siblings.
+type Identity struct {
+	Hostname  string
+	MachineID string // 32 hex digits
+	Env       map[string]string
+}
+
+// plan is a Request with what it starts from.
+type plan struct {
+	Request
+	template Template
+	snapshot string // empty: cold
+	golden   bool   // the machine's memory is to become a golden snapshot
+}
+
+// boot is a boot in progress.
+type boot struct {
+	w *Worker
+	plan
+	inst  *Instance
+	agent *guest.Client
+	// undo releases what the steps so far have taken, last in first out.
+	undo []func(context.Context) error
+}
+
+// step is one named step of a boot. It pushes its undo before it returns an error
+// for anything that it has taken and kept.
+type step struct {
+	name string
+	run  func(*boot, context.Context) error
+}
+
+// cold is the boot of a machine from its disk image alone.
+func cold() []step {
+	return []step{
+		{"reserve", (*boot).reserve},
+		{"start_vmm", (*boot).startVMM},
+		{"attach_network", (*boot).attachNetwork},
+		{"resume", (*boot).resume},
+		{"await_agent", (*boot).awaitAgent},
+		{"identity", (*boot).identity},
+	}
+}
+
+// restore is the boot of a machine from a snapshot. A restored machine is
+// grown to its size before it runs (disk) and while its identity is made (memory).
+func restore() []step {
+	return []step{
+		{"reserve", (*boot).reserve},
+		{"start_vmm", (*boot).startVMM},
+		{"attach_network", (*boot).attachNetwork},
+		{"grow_disk", (*boot).growDisk},
+		{"resume", (*boot).resume},
+		{"await_agent", (*boot).awaitAgent},
+		{"identity", (*boot).identityAndMemory},
+	}
+}
+
+// boot runs a plan's steps. It is the only way a machine comes to life.
+func (w *Worker) boot(ctx context.Context, p plan) (*Instance, error) {
+	steps, timeout := restore(), w.cfg.BootTimeout
+	if p.snapshot == "" {
+		steps, timeout = cold(), w.cfg.ColdTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+
+	b := &boot{w: w, plan: p, inst: &Instance{
+		ID: p.Instance, Template: p.template, dir: w.dir(p.Instance), driver: w.cfg.Driver,
+	}}
+	begin := time.Now()
+	for _, s := range steps {
+		t := time.Now()
+		if err := s.run(b, ctx); err != nil {
+			return nil, b.fail(ctx, s.name, err)
+		}
+		b.inst.Steps = append(b.inst.Steps, sandbox.StepTime{Name: s.name, Took: time.Since(t)})
+	}
+	w.log.Debug("booted", "instance", p.Instance, "template", p.template.Name, "cold", p.snapshot == "", "took", time.Since(begin))
+	return b.inst, nil
+}
+
+// fail undoes the boot and makes its error, with the console's tail: a guest
+// that does not come up says why only there.
+func (b *boot) fail(ctx context.Context, name string, err error) error {
+	err = fmt.Errorf("boot step %s of instance %s: %w", name, b.Instance, err)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		err = &sandbox.Error{
+			Kind: sandbox.Unavailable, Code: "host_disk_full", RetryAfter: diskFullRetry,
+			Message: "the host's disk is full; delete sandboxes or templates, or try again later", Err: err,
+		}
+	}
+	if m := b.inst.machine; m != nil {
+		if tail := m.Console(); tail != "" {
+			err = &ConsoleError{Err: err, Console: tail}
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	for n := len(b.undo) - 1; n >= 0; n-- {
+		if uerr := b.undo[n](ctx); uerr != nil {
+			b.w.log.Error("undo a failed boot", "instance", b.Instance, "step", name, "err", uerr)
+		}
+	}
+	return err
+}
+
+// diskFullRetry is when a create that found the disk full may be tried again.
+const diskFullRetry = 30 * time.Second
+
+// ConsoleError is a boot that failed, with what the guest's console said last.
+type ConsoleError struct {
+	Err     error
+	Console string
+}
+
+func (e *ConsoleError) Error() string { return e.Err.Error() + "; console: " + e.Console }
+
+func (e *ConsoleError) Unwrap() error { return e.Err }
+
+func (b *boot) onFail(f func(context.Context) error) { b.undo = append(b.undo, f) }
+
+func (b *boot) reserve(ctx context.Context) error {
+	if err := os.Mkdir(b.inst.dir, 0o700); err != nil {
+		return fmt.Errorf("make the instance's directory: %w", err)
+	}
+	b.onFail(func(ctx context.Context) error { return b.w.cfg.Driver.Remove(ctx, b.inst.dir) })
+	return nil
+}
+
+func (b *boot) startVMM(ctx context.Context) error {
+	m, err := b.w.cfg.Driver.Start(ctx, vmm.Config{
+		Instance: b.Instance,
+		Dir:      b.inst.dir,
+		Source:   vmm.Source{Image: b.template.Image, Snapshot: b.snapshot},
+		Shape:    b.Shape,
+		Golden:   b.golden,
+	})
+	if err != nil {
+		return err
+	}
+	b.inst.machine = m
+	b.onFail(m.Kill)
+	return nil
+}
+
+func (b *boot) attachNetwork(ctx context.Context) error {
+	conn, err := b.inst.machine.DialNetwork(ctx)
+	if err != nil {
+		return err
+	}
+	g, err := b.w.cfg.Network.Attach(conn, network.Policy{Egress: b.Egress})
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	b.inst.gateway = g
+	b.onFail(func(context.Context) error { return g.Close() })
+	return nil
+}
+
+func (b *boot) growDisk(ctx context.Context) error {
+	if b.Shape.DiskMB <= sandbox.DefaultDiskMB {
+		return nil
+	}
+	return b.inst.machine.ResizeDisk(ctx, b.Shape.DiskMB)
+}
+
+func (b *boot) resume(ctx context.Context) error { return b.inst.machine.Resume(ctx) }
+
+// awaitAgent connects to the agent. A cold guest takes seconds until its
+// agent opens the port; the preamble waits there until it does.
+func (b *boot) awaitAgent(ctx context.Context) error {
+	ctx, cancel := withCause(ctx, b.inst.machine)
+	defer cancel(nil)
+	conn, err := b.inst.machine.DialAgent(ctx)
+	if err != nil {
+		return err
+	}
+	client, err := guest.Dial(ctx, conn)
+	if err != nil {
+		conn.Close()
+		return errors.Join(err, context.Cause(ctx))
+	}
+	b.agent = client
+	b.inst.guest = client
+	b.onFail(func(context.Context) error { b.inst.hangUp(); return nil })
+	return nil
+}
+
+// withCause returns a context that also ends when the machine does, so that
+// nobody waits for an agent that will never come.
+func withCause(ctx context.Context, m vmm.Machine) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-m.Done():
+			err := m.Err()
+			if err == nil {
+				err = errors.New("the guest shut down")
+			}
+			cancel(err)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+func (b *boot) identityAndMemory(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return b.identity(ctx) })
+	g.Go(func() error { return b.inst.machine.ResizeMemory(ctx, b.Shape.MemoryMB) })
+	return g.Wait()
+}
+
+// identity makes the machine itself: nothing of the user's runs before it is done.
+func (b *boot) identity(ctx context.Context) error {
+	entropy := make([]byte, 256)
+	rand.Read(entropy)
+	env := maps.Clone(b.template.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, b.Identity.Env)
+	grown := b.snapshot != "" && b.Shape.DiskMB > sandbox.DefaultDiskMB
+	_, err := b.agent.Machine().Refresh(ctx, &agentv1.RefreshRequest{
+		UnixNanos: time.Now().UnixNano(),
+		Entropy:   entropy,
+		Hostname:  b.Identity.Hostname,
+		MachineId: b.Identity.MachineID,
+		Env:       env,
+		CaBundle:  b.w.cfg.CABundle,
+		Reseed:    true,
+		GrowDisk:  grown,
+		DiskBytes: uint64(b.Shape.DiskMB) << 20,
+	})
+	return guest.Error(err)
+}

@@ -1,0 +1,240 @@
+// Package worker runs the machines of this host: it boots them by one
+// pipeline (boot.go), makes the golden snapshots that they are restored from
+// (golden.go), hands out connections to their agents (instance.go), and frees
+// everything that a machine had on the host when it ends.
+//
+// It knows instances, not sandboxes: which sandbox an instance belongs to,
+// and who may use it, is control's business.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"ramet.dev/ramet/internal/network"
+	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/vmm"
+)
+
+// Config is what a Worker needs.
+type Config struct {
+	// Dir holds one directory for each instance.
+	Dir     string
+	Driver  vmm.Driver
+	Network *network.Network
+	// Templates finds the template to boot by its name.
+	Templates func(name string) (Template, error)
+	// CABundle is installed in every guest; PEM, may be empty.
+	CABundle []byte
+	Log      *slog.Logger
+	// BootTimeout bounds a whole restore, ColdTimeout a cold boot. Zero: 60 s and 180 s.
+	BootTimeout, ColdTimeout time.Duration
+}
+
+// Template is a built template as the worker sees it.
+type Template struct {
+	Name  string
+	Hash  string
+	Dir   string // goldens are kept below it
+	Image vmm.Image
+	Env   map[string]string // of everything in its guests, below a sandbox's own
+}
+
+// Worker owns the machines of this host.
+type Worker struct {
+	cfg    Config
+	log    *slog.Logger
+	golden singleflight.Group
+	exits  chan sandbox.MachineExit
+
+	// life ends when the worker closes; machines do not depend on it.
+	life  context.Context
+	close context.CancelFunc
+	tasks sync.WaitGroup
+
+	mu        sync.Mutex
+	instances map[sandbox.InstanceID]*Instance // guarded by mu
+}
+
+// New makes a worker. It frees what an earlier worker left in Dir: nothing
+// adopts running machines yet, so what is there belongs to nobody.
+func New(ctx context.Context, cfg Config) (*Worker, error) {
+	if cfg.BootTimeout == 0 {
+		cfg.BootTimeout = 60 * time.Second
+	}
+	if cfg.ColdTimeout == 0 {
+		cfg.ColdTimeout = 180 * time.Second
+	}
+	// Machines run under uids of their own and reach their directory through
+	// this one, so it can be passed through but not listed.
+	if err := os.MkdirAll(cfg.Dir, 0o711); err != nil {
+		return nil, fmt.Errorf("make the instance directory: %w", err)
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	w := &Worker{
+		cfg: cfg, log: cfg.Log, life: life, close: stop,
+		exits:     make(chan sandbox.MachineExit, 64),
+		instances: make(map[sandbox.InstanceID]*Instance),
+	}
+	if err := w.removeLeftovers(ctx); err != nil {
+		stop()
+		return nil, err
+	}
+	return w, nil
+}
+
+// removeLeftovers frees the instances of an earlier process.
+func (w *Worker) removeLeftovers(ctx context.Context) error {
+	entries, err := os.ReadDir(w.cfg.Dir)
+	if err != nil {
+		return fmt.Errorf("look for instances of an earlier run: %w", err)
+	}
+	for _, e := range entries {
+		if err := w.cfg.Driver.Remove(ctx, filepath.Join(w.cfg.Dir, e.Name())); err != nil {
+			return fmt.Errorf("remove instance %s of an earlier run: %w", e.Name(), err)
+		}
+		w.log.Info("removed an instance of an earlier run", "instance", e.Name())
+	}
+	return nil
+}
+
+// Exits delivers instances that ended by themselves. Their resources are
+// already free.
+func (w *Worker) Exits() <-chan sandbox.MachineExit { return w.exits }
+
+// Instance returns a running instance.
+func (w *Worker) Instance(id sandbox.InstanceID) (*Instance, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i, ok := w.instances[id]; ok {
+		return i, nil
+	}
+	return nil, sandbox.Errorf(sandbox.Unavailable, "machine_gone", "the sandbox's machine is not running")
+}
+
+// Count returns the number of running instances.
+func (w *Worker) Count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.instances)
+}
+
+// Start boots a machine and returns when its agent is ready and it has its
+// identity. The context bounds the call; a failed start leaves nothing.
+func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
+	template, err := w.cfg.Templates(req.Template)
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := w.Golden(ctx, template, req.Shape.VCPUs)
+	if err != nil {
+		return nil, err
+	}
+	i, err := w.boot(ctx, plan{Request: req, template: template, snapshot: snapshot})
+	if errors.Is(err, vmm.ErrSnapshotMismatch) {
+		// Another QEMU or another machine shape than when the golden was made.
+		w.log.Warn("the golden snapshot does not fit this host any more; making a new one", "template", template.Name, "err", err)
+		if err := w.dropGolden(template, req.Shape.VCPUs); err != nil {
+			return nil, err
+		}
+		if snapshot, err = w.Golden(ctx, template, req.Shape.VCPUs); err != nil {
+			return nil, err
+		}
+		i, err = w.boot(ctx, plan{Request: req, template: template, snapshot: snapshot})
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.adopt(i)
+	return i, nil
+}
+
+// adopt enters a booted instance and watches it.
+func (w *Worker) adopt(i *Instance) {
+	w.mu.Lock()
+	w.instances[i.ID] = i
+	w.mu.Unlock()
+	w.tasks.Go(func() {
+		select {
+		case <-i.machine.Done():
+		case <-w.life.Done():
+			return
+		}
+		if !w.forget(i) {
+			return // Stop is at it
+		}
+		reason := exitReason(i)
+		w.log.Error("a machine ended by itself", "instance", i.ID, "reason", reason, "console", i.machine.Console())
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.life), removeTimeout)
+		defer cancel()
+		if err := i.free(ctx); err != nil {
+			w.log.Error("free a machine that ended", "instance", i.ID, "err", err)
+		}
+		select {
+		case w.exits <- sandbox.MachineExit{Instance: i.ID, Reason: reason}:
+		case <-w.life.Done():
+		}
+	})
+}
+
+func exitReason(i *Instance) string {
+	if err := i.machine.Err(); err != nil {
+		return "the sandbox's machine ended by itself: " + err.Error()
+	}
+	return "the sandbox's machine shut itself down"
+}
+
+// forget takes i out of the registry and says whether it was there.
+func (w *Worker) forget(i *Instance) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.instances[i.ID] != i {
+		return false
+	}
+	delete(w.instances, i.ID)
+	return true
+}
+
+const removeTimeout = 30 * time.Second
+
+// Stop ends an instance and returns when all that it had is free. An instance
+// that is not running any more is only swept.
+func (w *Worker) Stop(ctx context.Context, id sandbox.InstanceID) error {
+	i, err := w.Instance(id)
+	if err != nil || !w.forget(i) {
+		return w.cfg.Driver.Remove(ctx, w.dir(id))
+	}
+	return i.free(ctx)
+}
+
+func (w *Worker) dir(id sandbox.InstanceID) string { return filepath.Join(w.cfg.Dir, string(id)) }
+
+// Close ends every machine: without adoption they would be orphans. It waits
+// for all of them.
+func (w *Worker) Close() error {
+	w.close()
+	w.tasks.Wait()
+	w.mu.Lock()
+	left := make([]*Instance, 0, len(w.instances))
+	for _, i := range w.instances {
+		left = append(left, i)
+	}
+	clear(w.instances)
+	w.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	var errs []error
+	for _, i := range left {
+		errs = append(errs, i.free(ctx))
+	}
+	return errors.Join(errs...)
+}
