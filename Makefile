@@ -9,11 +9,14 @@ TOOLBIN := $(CURDIR)/.cache/tools
 # What the real-VM tests build their template in; kept between runs.
 RAMET_TEST_HOME ?= $(CURDIR)/.cache/test-home
 TEST_FLAGS ?=
+GOTEST  := $(TOOLBIN)/gotestsum --format pkgname-and-test-fails
+# A virtual environment with the official clients that tests run.
+CLIENTS := $(CURDIR)/.cache/clients
 
 # Debian packages that a host needs to run Ramet.
 HOST_PACKAGES := qemu-system-x86 qemu-utils mmdebstrap e2fsprogs ca-certificates
 # And what the tests need besides.
-TEST_PACKAGES := ipython3 python3 python3-matplotlib python3-numpy git iproute2
+TEST_PACKAGES := ipython3 python3 python3-venv python3-matplotlib python3-numpy git iproute2 openssl
 
 .PHONY: help
 help: ## print the targets
@@ -33,6 +36,9 @@ deps: ## install the host packages that are missing (Debian, as root)
 .PHONY: test-deps
 test-deps: deps
 	@scripts/install-packages $(TEST_PACKAGES)
+	@[ -x $(CLIENTS)/bin/podflare-ok ] || { \
+		/usr/bin/python3 -m venv $(CLIENTS) && $(CLIENTS)/bin/pip install -q podflare==0.0.22 && \
+		ln -sf python $(CLIENTS)/bin/podflare-ok; }
 
 .PHONY: up
 up: deps build ## set everything up, start the server, run a first sandbox
@@ -47,13 +53,16 @@ down: build ## stop the server
 test: test-unit test-integration ## every test: fast ones, then real VMs
 
 .PHONY: test-unit
-test-unit: test-deps build ## tests without virtual machines
-	$(GO) test -race $(TEST_FLAGS) ./...
+test-unit: test-deps build $(TOOLBIN)/.built ## tests without virtual machines
+	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
+	@scripts/no-skips .cache/unit.json
 
 .PHONY: test-integration
-test-integration: test-deps build ## tests on real virtual machines (as root)
+test-integration: test-deps build $(TOOLBIN)/.built ## tests on real virtual machines (as root)
 	RAMET_TEST_HOME=$(RAMET_TEST_HOME) RAMET_AGENT=$(CURDIR)/$(BIN)/ramet-agent \
-		$(GO) test -race -tags integration -count=1 -p 1 -timeout 40m $(TEST_FLAGS) -run 'Real' ./...
+		$(GOTEST) --jsonfile .cache/integration.json -- -race -tags integration -count=1 -p 1 -timeout 30m -run '^TestReal' $(TEST_FLAGS) \
+		./internal/image ./internal/app ./internal/vmm/qemu
+	@scripts/no-skips .cache/integration.json
 
 .PHONY: check
 check: $(TOOLBIN)/.built ## formatter, vet and linters

@@ -18,6 +18,7 @@ import (
 	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/image"
 	"ramet.dev/ramet/internal/network"
+	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/store"
 	"ramet.dev/ramet/internal/vmm/qemu"
 	"ramet.dev/ramet/internal/worker"
@@ -25,6 +26,10 @@ import (
 
 // shutdownTimeout bounds how long open calls may take to end at a shutdown.
 const shutdownTimeout = 10 * time.Second
+
+// keepBuilds is how long a template build stays after a newer one has taken its
+// place, so that going back to the version before is quick.
+const keepBuilds = 24 * time.Hour
 
 // App is one server.
 type App struct {
@@ -128,16 +133,21 @@ func (a *App) openWorker(ctx context.Context) error {
 }
 
 // guestCA reads the certificates of a PEM file that a setting names. Those of
-// the host are part of the template.
+// the host are part of the template. A file that would be of no use in a guest is
+// found here, not by the first create.
 func (a *App) guestCA() ([]byte, error) {
 	if !filepath.IsAbs(a.cfg.GuestCA) {
 		return nil, nil
 	}
-	pem, err := os.ReadFile(a.cfg.GuestCA)
+	text, err := os.ReadFile(a.cfg.GuestCA)
 	if err != nil {
-		return nil, fmt.Errorf("read the guests' certificates: %w", err)
+		return nil, sandbox.Errorf(sandbox.Invalid, "bad_guest_ca", "the guests' certificates cannot be read: %w", err)
 	}
-	return pem, nil
+	ca, err := image.ParseCA(text)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "bad_guest_ca", "%s does not do as the guests' certificates: %w", a.cfg.GuestCA, err)
+	}
+	return ca, nil
 }
 
 func (a *App) openControl(ctx context.Context) error {
@@ -167,5 +177,29 @@ func (a *App) openControl(ctx context.Context) error {
 		defer cancel()
 		return a.control.Close(ctx)
 	})
+	a.pruneTemplates(ctx, records)
 	return a.ensureKey(ctx)
+}
+
+// pruneTemplates deletes old builds that no sandbox stands on. It is not worth
+// failing a start for.
+func (a *App) pruneTemplates(ctx context.Context, records *store.Store) {
+	live, err := records.OfNode(ctx, a.cfg.Node)
+	if err != nil {
+		a.log.Error("find out which template builds are in use", "err", err)
+		return
+	}
+	var inUse []string
+	for _, sb := range live {
+		if sb.State != sandbox.Failed { // its machine is gone
+			inUse = append(inUse, sb.TemplateHash)
+		}
+	}
+	gone, err := a.builder.Prune(ctx, inUse, time.Now().Add(-keepBuilds))
+	for _, b := range gone {
+		a.log.Info("removed an old template build", "template", b.Name, "hash", b.Hash)
+	}
+	if err != nil {
+		a.log.Error("remove old template builds", "err", err)
+	}
 }

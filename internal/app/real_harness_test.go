@@ -100,7 +100,13 @@ type server struct {
 	done   chan error
 }
 
+// startServer builds what is missing in home and serves.
 func startServer(home string, change func(*config.Server)) (*server, error) {
+	return start(home, true, change)
+}
+
+// start serves; without prepare it takes the template that is there.
+func start(home string, prepare bool, change func(*config.Server)) (*server, error) {
 	cfg := config.Server{
 		Home: home, Listen: "127.0.0.1:0", Driver: "qemu", Accel: "auto",
 		LogFormat: "text", LogLevel: "info", GuestCA: "host", Region: "local", Node: "test", Template: "default",
@@ -118,9 +124,11 @@ func startServer(home string, change func(*config.Server)) (*server, error) {
 			slog.Info("setting up", "step", e.Step)
 		}
 	})
-	if err := app.Prepare(ctx, cfg); err != nil {
-		cancel()
-		return nil, err
+	if prepare {
+		if err := app.Prepare(ctx, cfg); err != nil {
+			cancel()
+			return nil, err
+		}
 	}
 	a, err := app.New(ctx, cfg, "test")
 	if err != nil {
@@ -155,12 +163,17 @@ func ownServer(t *testing.T, home string, change func(*config.Server)) *server {
 	if err != nil {
 		t.Fatalf("start a server: %v", err)
 	}
+	s.stopAtEnd(t)
+	return s
+}
+
+func (s *server) stopAtEnd(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := s.stop(); err != nil {
 			t.Errorf("stop the server: %v", err)
 		}
 	})
-	return s
 }
 
 // do makes one call and returns its status and body.

@@ -126,10 +126,11 @@ func TestRealUsersAndSudo(t *testing.T) {
 
 func TestRealSiblingsDiffer(t *testing.T) {
 	s := realServer(t)
-	const probe = "import os, uuid, random, socket; print(os.urandom(8).hex(), uuid.uuid4(), random.random(), socket.gethostname(), open('/etc/machine-id').read().strip())"
+	const probe = "import os, uuid, random, socket, platform; " +
+		"print(os.urandom(8).hex(), uuid.uuid4(), random.random(), socket.gethostname(), open('/etc/machine-id').read().strip(), platform.node())"
 	a := strings.Fields(s.create(t, nil).mustPython(probe))
 	b := strings.Fields(s.create(t, nil).mustPython(probe))
-	for n, what := range []string{"os.urandom", "uuid4", "random.random", "hostname", "machine-id"} {
+	for n, what := range []string{"os.urandom", "uuid4", "random.random", "hostname", "machine-id", "platform.node"} {
 		if a[n] == b[n] {
 			t.Errorf("two sandboxes have the same %s: %s", what, a[n])
 		}

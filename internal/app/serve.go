@@ -114,8 +114,10 @@ func (a *App) URL() string { return config.ListenURL(a.ln.Addr().String()) }
 func (a *App) Run(ctx context.Context) error {
 	api := httpapi.New(httpapi.Config{
 		Control: a.control, Log: a.log, NoAuth: a.cfg.NoAuth,
+		// It can change: the first build of a template finds out whether KVM works.
+		Isolation: a.driver.Isolation,
 		Info: httpapi.Info{
-			Version: a.version, Driver: a.driver.Name(), Isolation: a.driver.Isolation(),
+			Version: a.version, Driver: a.driver.Name(),
 			Region: a.cfg.Region, Node: a.cfg.Node, PID: os.Getpid(),
 		},
 	})

@@ -9,12 +9,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/signal"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"ramet.dev/ramet/internal/bench"
 	"ramet.dev/ramet/internal/client"
 	"ramet.dev/ramet/internal/config"
 )
@@ -37,6 +39,9 @@ type Options struct {
 	Err     *os.File
 	Engine  Engine
 	Version string
+	// Floors opens what 'bench' compares a server with, for the server of a data
+	// directory; nil where there is no such thing.
+	Floors func(home string) func(context.Context, bench.FloorConfig) (bench.Floors, error)
 }
 
 // program is one run of the command line.
@@ -130,7 +135,7 @@ func (p *program) newRoot() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.configCommand())
+	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.benchCommand(), p.configCommand())
 	add("sandboxes", p.createCommand(), p.runCommand(), p.execCommand(), p.cpCommand(),
 		p.lsCommand(), p.getCommand(), p.rmCommand(), p.consoleCommand())
 	add("manage", p.templateCommand(), p.keysCommand())
@@ -177,13 +182,17 @@ func (p *program) connect() (*client.Client, error) {
 }
 
 // localKey reads the key that the local server keeps for this program. It goes
-// to no server but one on this host.
+// to that server alone, while it runs: at any other time a stranger may listen on its address.
 func (p *program) localKey(c config.Client) string {
 	if !localURL(c.URL) {
 		p.keyHint = "set RAMET_API_KEY to a key of that server"
 		return ""
 	}
 	path := config.Home(c.Home).Key()
+	if _, err := os.Stat(path); err == nil && !serves(config.Home(c.Home), c.URL) {
+		p.keyHint = fmt.Sprintf("the server of %s does not run at %s, so its key is not used: set RAMET_HOME to the data directory of the server there, or RAMET_API_KEY to a key", c.Home, c.URL)
+		return ""
+	}
 	key, err := readKey(path)
 	switch {
 	case err == nil:
@@ -196,6 +205,17 @@ func (p *program) localKey(c config.Client) string {
 		p.keyHint = err.Error()
 	}
 	return ""
+}
+
+// serves reports whether the server of a data directory runs and listens at a loopback URL.
+func serves(home config.Home, loopback string) bool {
+	info, err := config.ReadServerInfo(home)
+	if err != nil || !localURL(info.URL) || !info.Running() {
+		return false
+	}
+	a, errA := url.Parse(info.URL)
+	b, errB := url.Parse(loopback)
+	return errA == nil && errB == nil && a.Port() == b.Port()
 }
 
 // withSignals returns a context that ends at Ctrl-C, SIGTERM or SIGHUP, for

@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"ramet.dev/ramet/internal/cli/clitest"
+	"ramet.dev/ramet/internal/config"
 )
 
 func TestMain(m *testing.M) {
@@ -46,6 +47,14 @@ func TestScripts(t *testing.T) {
 			env.Defer(srv.Close)
 			env.Defer(srv.CloseClientConnections)
 			if err := os.WriteFile(filepath.Join(home, "key"), []byte(clitest.Key+"\n"), 0o600); err != nil {
+				return err
+			}
+			// This process is the server whose key the commands may use.
+			info, err := config.ThisProcess(srv.URL, "1.2.3-test")
+			if err != nil {
+				return err
+			}
+			if err := info.Write(config.Home(home)); err != nil {
 				return err
 			}
 			env.Setenv("RAMET_URL", srv.URL)

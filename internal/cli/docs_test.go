@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "ramet.dev/ramet/api/gen/rametv1"
+	"ramet.dev/ramet/internal/bench"
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/doctor"
 )
@@ -61,9 +62,19 @@ func TestJSONIsDocumented(t *testing.T) {
 		settingJSON{},
 		doctor.Report{},
 		doctor.Result{},
+		bench.Report{},
+		bench.Host{},
+		bench.Result{},
+		bench.Times{},
+		bench.Floor{},
+		bench.Memory{},
+		bench.MachineMemory{},
 	} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "" {
+				continue // not shown, or shown by its own fields
+			}
 			if !strings.Contains(doc, `"`+name+`"`) && !strings.Contains(doc, "`"+name+"`") {
 				t.Errorf("%T: docs/cli-json.md says nothing of %q", v, name)
 			}

@@ -1,6 +1,6 @@
 // Package control holds the use cases: create, list, get and delete sandboxes,
 // run things in them, reach their files, build templates, keep keys. Every
-// surface (httpapi, compat) calls it and adds nothing to the rules.
+// surface, such as httpapi, calls it and adds nothing to the rules.
 //
 // It owns the life of a sandbox as its record tells it. Records are the
 // store's; machines are reached by the small interface Machines, templates by
@@ -42,7 +42,8 @@ type Config struct {
 	// KillDelay is how long a run whose caller went away may take to end after
 	// SIGINT, before SIGKILL. Zero: 5 seconds.
 	KillDelay time.Duration
-	// KeepStopped and KeepEvents are how long records are kept. Zero: 7 and 30 days.
+	// KeepStopped and KeepEvents are how long the records of stopped and failed
+	// sandboxes and the events are kept. Zero: 7 and 30 days.
 	KeepStopped, KeepEvents time.Duration
 }
 

@@ -35,6 +35,7 @@ func (c *Control) Create(ctx context.Context, project string, r CreateRequest) (
 	}
 	recorded := sandbox.StepTime{Name: "record", Took: time.Since(begin)}
 	var steps []sandbox.StepTime
+	id := sb.ID
 	err = c.spawn(func() {
 		defer op.cancel(nil)
 		sb, steps, op.err = c.runCreate(opCtx, sb)
@@ -57,13 +58,30 @@ func (c *Control) Create(ctx context.Context, project string, r CreateRequest) (
 	case <-op.done:
 	case <-ctx.Done():
 		op.cancel(errAbandoned)
-		// The start gives up at its next step; nobody is left to wait for it.
+		// The start gives up at its next step, unless it is past the last one.
+		c.dropAbandoned(op, project, id)
 		return sandbox.Sandbox{}, nil, fmt.Errorf("create sandbox: %w", context.Cause(ctx))
 	}
 	if op.err == nil {
 		c.log.Info("sandbox created", "sandbox", sb.ID, "project", project, "template", sb.Template, "took", time.Since(begin))
 	}
 	return sb, append([]sandbox.StepTime{recorded}, steps...), op.err
+}
+
+// dropAbandoned deletes a sandbox whose create had just succeeded when its caller
+// left: nobody knows its id. A server that is closing ends all its sandboxes.
+func (c *Control) dropAbandoned(op *operation, project string, id sandbox.ID) {
+	_ = c.spawn(func() {
+		<-op.done // it has a deadline
+		if op.err != nil {
+			return // undone
+		}
+		ctx, cancel := c.cleanup()
+		defer cancel()
+		if err := c.Delete(ctx, project, id); err != nil {
+			c.log.Error("delete a sandbox that nobody waited for", "sandbox", id, "err", err)
+		}
+	})
 }
 
 // beginCreate enters the record, on a template that cannot be removed meanwhile, and

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"syscall"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -160,8 +161,12 @@ func (c *Control) follow(ctx context.Context, project string, id sandbox.ID, run
 	ctx, cancel := context.WithCancel(ctx)
 	events, err := open(ctx, g)
 	if err != nil {
+		err = c.explain(ctx, sb, err)
 		cancel()
-		return nil, c.explain(ctx, sb, err)
+		if owned {
+			_ = c.spawn(func() { c.endUnheard(sb, run) }) // not at a shutdown: see Close
+		}
+		return nil, err
 	}
 	return &Stream{Run: run, c: c, sb: sb, ctx: ctx, cancel: cancel, events: events, owned: owned}, nil
 }
@@ -201,6 +206,21 @@ func (s *Stream) Close() {
 	if s.owned && !s.ended {
 		// At a shutdown nobody interrupts: the machine goes on or ends as a whole.
 		_ = s.c.spawn(func() { s.c.endRun(s.sb, s.Run, s.next) })
+	}
+}
+
+// againUnheard is the pause between the two attempts of endUnheard.
+const againUnheard = time.Second
+
+// endUnheard ends a run of which nothing was heard: its request may have reached
+// the guest all the same. It tries twice, because the first signal may overtake the
+// start; a run that is not there costs nothing.
+func (c *Control) endUnheard(sb sandbox.Sandbox, run string) {
+	c.endRun(sb, run, 0)
+	select {
+	case <-time.After(againUnheard):
+		c.endRun(sb, run, 0)
+	case <-c.life.Done():
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
 	"ramet.dev/ramet/internal/sandbox"
@@ -17,8 +18,12 @@ type FileInfo = agentv1.FileInfo
 // fileChunk is how much of a file goes in one message, in bytes.
 const fileChunk = 256 << 10
 
-// MaxListed bounds a listing.
-const MaxListed = 20000
+// MaxListed and maxListedBytes bound a listing: a guest can make an entry up to
+// 16 MiB long.
+const (
+	MaxListed      = 20000
+	maxListedBytes = 32 << 20
+)
 
 // Stat describes a path.
 func (c *Control) Stat(ctx context.Context, project string, id sandbox.ID, path, user string, follow bool) (*FileInfo, error) {
@@ -30,7 +35,7 @@ func (c *Control) Stat(ctx context.Context, project string, id sandbox.ID, path,
 	})
 }
 
-// ListFiles lists a directory, depth levels deep, and says whether there is more than MaxListed.
+// ListFiles lists a directory, depth levels deep, and says whether there is more than a listing can hold.
 func (c *Control) ListFiles(ctx context.Context, project string, id sandbox.ID, path, user string, depth uint32) (list []*FileInfo, more bool, err error) {
 	if err := firstOf(checkPath("path", path), checkUser(user)); err != nil {
 		return nil, false, err
@@ -46,9 +51,10 @@ func (c *Control) ListFiles(ctx context.Context, project string, id sandbox.ID, 
 			return nil, err
 		}
 		defer func() { _ = stream.Close() }()
-		list := []*FileInfo{}
+		list, size := []*FileInfo{}, 0
 		for stream.Receive() {
-			if len(list) == MaxListed {
+			size += proto.Size(stream.Msg())
+			if len(list) == MaxListed || size > maxListedBytes {
 				more = true
 				return list, nil
 			}
@@ -143,14 +149,8 @@ func (c *Control) WriteFile(ctx context.Context, project string, id sandbox.ID, 
 		if err != nil {
 			return nil, err
 		}
-		err = stream.Send(&agentv1.WriteRequest{Header: &agentv1.WriteHeader{Path: path, User: user, Mode: mode, MakeParents: parents}})
-		if err == nil {
-			err = sendAll(filled{r}, fileChunk, func(b []byte) error { return stream.Send(&agentv1.WriteRequest{Data: b}) })
-		}
-		if err == nil {
-			err = stream.Send(&agentv1.WriteRequest{Commit: true})
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
+		header := &agentv1.WriteHeader{Path: path, User: user, Mode: mode, MakeParents: parents}
+		if err := sendFile(header, r, stream.Send); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 		return stream.CloseAndReceive() // after an io.EOF it has the guest's reason

@@ -23,6 +23,13 @@ func (c *Control) recover(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
+	cut, err := c.store.Intents(ctx)
+	if err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
+	for _, i := range cut {
+		c.log.Warn("an operation was cut short", "sandbox", i.Sandbox, "operation", i.Operation, "began", i.StartedAt)
+	}
 	for _, sb := range left {
 		if err := c.settle(ctx, sb, "the server restarted and the sandbox's machine did not survive it"); err != nil {
 			return fmt.Errorf("recover sandbox %s: %w", sb.ID, err)
@@ -52,21 +59,31 @@ func (c *Control) settle(ctx context.Context, sb sandbox.Sandbox, reason string)
 			return nil
 		}
 		return c.fail(ctx, sb, reason)
+	case sandbox.Failed:
+		// Its machine is gone unless freeing it failed; that costs little to ask.
+		return c.freeFailed(ctx, sb)
 	}
-	return nil // hibernated and failed ones have no machine
+	return nil // hibernated ones have no machine
 }
 
 // fail makes a sandbox whose machine ended failed, and frees what is left of the machine.
 func (c *Control) fail(ctx context.Context, sb sandbox.Sandbox, reason string) error {
 	c.log.Warn("sandbox failed", "sandbox", sb.ID, "instance", sb.Instance, "reason", reason)
 	_, err := c.store.Transition(ctx, sb.ID, sb.State, sandbox.Failed, store.Change{
-		Apply: func(r *sandbox.Sandbox) { r.FailReason = reason },
+		// Like a stopped record: nobody needs its environment any more.
+		Apply: func(r *sandbox.Sandbox) { r.FailReason, r.Env = reason, nil },
 		End:   true,
 		Event: store.Event{Type: "failed", Reason: reason},
 	})
 	if err != nil {
 		return err
 	}
+	return c.freeFailed(ctx, sb)
+}
+
+// freeFailed frees what is left of a failed sandbox's machine. Whoever finds the
+// sandbox failed may repeat it.
+func (c *Control) freeFailed(ctx context.Context, sb sandbox.Sandbox) error {
 	if err := c.machines.Stop(ctx, sb.Instance); err != nil {
 		return fmt.Errorf("free instance %s of failed sandbox %s: %w", sb.Instance, sb.ID, err)
 	}
@@ -132,6 +149,8 @@ func (c *Control) recordExit(e sandbox.MachineExit) error {
 			if err := c.fail(ctx, sb, e.Reason); !isConflict(err) {
 				return err
 			}
+		case sandbox.Failed: // by an attempt before this one, which may not have freed it
+			return c.freeFailed(ctx, sb)
 		default:
 			return nil // on its way out already, or has no machine
 		}

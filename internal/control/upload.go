@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	agentv1 "ramet.dev/ramet/api/agent/v1"
 	"ramet.dev/ramet/internal/guest"
 	"ramet.dev/ramet/internal/sandbox"
 )
@@ -28,11 +29,33 @@ func sendAll(r io.Reader, chunk int, write func([]byte) error) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return &sandbox.Error{
-				Kind: sandbox.Invalid, Code: "body_broken_off", Message: "the request's body ended early; send it again as a whole",
-				Err: fmt.Errorf("read the body: %w", err),
-			}
+			return brokenOff(err)
 		}
+	}
+}
+
+func brokenOff(err error) error {
+	return &sandbox.Error{
+		Kind: sandbox.Invalid, Code: "body_broken_off", Message: "the request's body ended early; send it again as a whole",
+		Err: fmt.Errorf("read the body: %w", err),
+	}
+}
+
+// sendFile sends r as the content of a file. A small file is one message: its
+// header, its bytes and the commit together. The commit goes out only at the
+// true end of r; a body that breaks off is an error.
+func sendFile(header *agentv1.WriteHeader, r io.Reader, send func(*agentv1.WriteRequest) error) error {
+	buf := make([]byte, fileChunk)
+	for {
+		n, err := filled{r}.Read(buf)
+		end := errors.Is(err, io.EOF)
+		if err != nil && !end {
+			return brokenOff(err)
+		}
+		if err := send(&agentv1.WriteRequest{Header: header, Data: buf[:n], Commit: end}); err != nil || end {
+			return err
+		}
+		header = nil
 	}
 }
 

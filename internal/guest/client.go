@@ -76,7 +76,7 @@ func Dial(ctx context.Context, conn net.Conn) (*Client, error) {
 		MaxReadFrameSize:   frameSize,
 		MaxHeaderListSize:  maxHeader,
 	}
-	c.h2, err = transport.NewClientConn(c.conn)
+	c.h2, err = transport.NewClientConn(wire.Joined(c.conn, true))
 	if err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("open HTTP/2 to the agent: %w", err)

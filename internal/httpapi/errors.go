@@ -92,7 +92,9 @@ func describe(err error, requestID string) rametv1.Error {
 func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	req := requestOf(r.Context())
 	req.err = err
-	if r.Context().Err() != nil {
+	if bodyLate(r) {
+		err = errBodyLate
+	} else if r.Context().Err() != nil {
 		w.WriteHeader(statusGone)
 		return
 	}
@@ -114,6 +116,7 @@ func retryAfter(err error) string {
 }
 
 func (s *Server) writeUnauthorized(w http.ResponseWriter, r *http.Request, code, message string) {
+	hurryBody(r)
 	w.Header().Set("WWW-Authenticate", `Bearer realm="ramet"`)
 	s.writeError(w, r, &httpError{status: http.StatusUnauthorized, code: code, message: message})
 }

@@ -129,8 +129,9 @@ func (c *chunks) failed(message, code string) []rametv1.Event {
 	return []rametv1.Event{e}
 }
 
-// maxLine is the longest line that is sent as one event, in bytes.
-const maxLine = 16 << 20
+// maxLine is the longest line that is sent as one event, in bytes. A stream keeps up
+// to that of each output while it waits for the newline.
+const maxLine = 8 << 20
 
 // lines cuts output into lines, as Podflare's client needs it: it joins the data of
 // events by newlines.

@@ -10,7 +10,9 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
 	rametv1 "ramet.dev/ramet/api/gen/rametv1"
@@ -91,11 +93,11 @@ func (s *Server) serveRun(w http.ResponseWriter, r *http.Request, id string, con
 	}
 	w.Header().Set("X-Run-Id", stream.Run)
 
-	pump := pumpEvents(ctx, stream)
+	pump := pumpEvents(ctx, stream.Next)
 	// First end the pump, then close: a stream has one reader.
 	defer func() {
 		cancel()
-		for range pump {
+		for range pump.out {
 		}
 		stream.Close()
 	}()
@@ -106,21 +108,36 @@ func (s *Server) serveRun(w http.ResponseWriter, r *http.Request, id string, con
 type received struct {
 	event *agentv1.Event
 	err   error
+	size  int64 // its share of the pump's budget, in bytes
+}
+
+// pumpBudget bounds what a pump holds ahead of its client, in bytes. A guest can make
+// one event larger than that; then there is no other beside it.
+const pumpBudget = 1 << 20
+
+// pump receives events in the background.
+type pump struct {
+	out    chan received
+	budget *semaphore.Weighted
 }
 
 // pumpEvents receives in the background until the end or ctx does, so that a
 // silent stream can be kept alive meanwhile. The channel is closed at its end.
-func pumpEvents(ctx context.Context, stream *control.Stream) <-chan received {
-	out := make(chan received, 16)
+func pumpEvents(ctx context.Context, next func() (*agentv1.Event, error)) *pump {
+	p := &pump{out: make(chan received, 16), budget: semaphore.NewWeighted(pumpBudget)}
 	go func() {
-		defer close(out)
+		defer close(p.out)
 		for {
-			e, err := stream.Next()
+			e, err := next()
 			if errors.Is(err, io.EOF) {
 				return
 			}
+			size := min(int64(proto.Size(e)), pumpBudget)
+			if p.budget.Acquire(ctx, size) != nil {
+				return
+			}
 			select {
-			case out <- received{e, err}:
+			case p.out <- received{e, err, size}:
 			case <-ctx.Done():
 				return
 			}
@@ -129,17 +146,17 @@ func pumpEvents(ctx context.Context, stream *control.Stream) <-chan received {
 			}
 		}
 	}()
-	return out
+	return p
 }
 
 // copyEvents writes events as they come. What arrives together is flushed together.
-func (s *Server) copyEvents(w http.ResponseWriter, r *http.Request, in <-chan received, conv converter) {
+func (s *Server) copyEvents(w http.ResponseWriter, r *http.Request, in *pump, conv converter) {
 	out := newNDJSON(w)
 	quiet := time.NewTimer(patience)
 	defer quiet.Stop()
 	for {
 		select {
-		case got, ok := <-in:
+		case got, ok := <-in.out:
 			if !ok {
 				if out.begun {
 					_ = out.flush() // a client that is gone is its own business
@@ -155,7 +172,8 @@ func (s *Server) copyEvents(w http.ResponseWriter, r *http.Request, in <-chan re
 					return
 				}
 			}
-			if len(in) == 0 && out.begun && out.flush() != nil {
+			in.budget.Release(got.size)
+			if len(in.out) == 0 && out.begun && out.flush() != nil {
 				return
 			}
 		case <-quiet.C:
@@ -249,6 +267,7 @@ func (s *Server) WriteStdin(w http.ResponseWriter, r *http.Request, id rametv1.S
 		s.writeError(w, r, err)
 		return
 	}
+	waitForBody(r)
 	n, err := s.control.Input(r.Context(), project(r), parsed, process, r.Body, value(params.Eof))
 	if err != nil {
 		s.writeError(w, r, err)

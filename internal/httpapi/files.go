@@ -150,6 +150,7 @@ func (s *Server) WriteFile(w http.ResponseWriter, r *http.Request, id rametv1.Sa
 		s.writeError(w, r, err)
 		return
 	}
+	rollBody(r)
 	info, err := s.control.WriteFile(r.Context(), project(r), parsed, params.Path, value(params.User), mode, value(params.Parents), r.Body)
 	s.writeInfo(w, r, info, err)
 }
@@ -326,6 +327,7 @@ func (s *Server) WriteArchive(w http.ResponseWriter, r *http.Request, id rametv1
 		s.writeError(w, r, err)
 		return
 	}
+	rollBody(r)
 	files, bytes, err := s.control.WriteArchive(r.Context(), project(r), parsed, params.Path, value(params.User), r.Body)
 	if err != nil {
 		s.writeError(w, r, err)

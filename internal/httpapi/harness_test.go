@@ -38,9 +38,10 @@ type env struct {
 }
 
 type options struct {
-	noAuth    bool
-	control   func(*control.Config)
-	keepAlive time.Duration
+	noAuth      bool
+	control     func(*control.Config)
+	keepAlive   time.Duration
+	bodyTimeout time.Duration
 }
 
 func start(t *testing.T, o options) *env {
@@ -72,7 +73,7 @@ func start(t *testing.T, o options) *env {
 		t.Fatal(err)
 	}
 	e.api = httpapi.New(httpapi.Config{
-		Control: e.control, Log: logger, NoAuth: o.noAuth, KeepAlive: o.keepAlive,
+		Control: e.control, Log: logger, NoAuth: o.noAuth, KeepAlive: o.keepAlive, BodyTimeout: o.bodyTimeout,
 		Info: httpapi.Info{Version: "test", Driver: "fake", Isolation: sandbox.IsolationEmulated, Region: "local", Node: "n1", PID: 1},
 	})
 	server := httptest.NewServer(e.api.Handler())

@@ -159,6 +159,11 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			return
 		}
 		if s.cfg.NoAuth {
+			if err := checkLocal(r); err != nil {
+				hurryBody(r)
+				s.writeError(w, r, err)
+				return
+			}
 			req.key.Project = sandbox.DefaultProject
 			next.ServeHTTP(w, r)
 			return

@@ -25,12 +25,17 @@ type Config struct {
 	Control *control.Control
 	Log     *slog.Logger
 	// NoAuth serves everybody as the default project. Whoever sets it sees to it that
-	// only this host can connect.
+	// only this host can connect; pages that a browser of this host shows are refused.
 	NoAuth bool
 	// Info is what GET /v1/info says of the server, but for the times.
 	Info Info
+	// Isolation, when set, says at each GET /v1/info what Info.Isolation would.
+	Isolation func() sandbox.Isolation
 	// KeepAlive is the pause after which a silent stream gets an empty line. Zero: 10 seconds.
 	KeepAlive time.Duration
+	// BodyTimeout is how long a request's body may take to arrive, and how long an
+	// upload may stand still. Zero: 30 seconds.
+	BodyTimeout time.Duration
 }
 
 // Info describes the server.
@@ -63,6 +68,9 @@ func New(cfg Config) *Server {
 	if cfg.KeepAlive == 0 {
 		cfg.KeepAlive = 10 * time.Second
 	}
+	if cfg.BodyTimeout == 0 {
+		cfg.BodyTimeout = 30 * time.Second
+	}
 	s := &Server{cfg: cfg, control: cfg.Control, log: cfg.Log, started: time.Now(), routes: http.NewServeMux()}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	rametv1.HandlerWithOptions(s, rametv1.StdHTTPServerOptions{
@@ -75,7 +83,7 @@ func New(cfg Config) *Server {
 
 // Handler returns the handler of the whole API.
 func (s *Server) Handler() http.Handler {
-	return s.identify(s.recoverPanics(s.authenticate(s.routes)))
+	return s.identify(s.recoverPanics(s.limitBodies(s.authenticate(s.routes))))
 }
 
 // Drain ends the streams that are open, each with a last event that says why, so that
@@ -90,8 +98,12 @@ func (s *Server) GetHealth(w http.ResponseWriter, r *http.Request) {
 
 // GetInfo says what the server is.
 func (s *Server) GetInfo(w http.ResponseWriter, r *http.Request) {
+	isolation := s.cfg.Info.Isolation
+	if s.cfg.Isolation != nil {
+		isolation = s.cfg.Isolation()
+	}
 	s.writeJSON(w, r, rametv1.Info{
-		Version: s.cfg.Info.Version, Driver: s.cfg.Info.Driver, Isolation: string(s.cfg.Info.Isolation),
+		Version: s.cfg.Info.Version, Driver: s.cfg.Info.Driver, Isolation: string(isolation),
 		Region: s.cfg.Info.Region, Node: s.cfg.Info.Node, Pid: s.cfg.Info.PID,
 		StartedAt: s.started.UTC(), UptimeS: time.Since(s.started).Seconds(), Auth: !s.cfg.NoAuth,
 	})

@@ -109,7 +109,7 @@ func (b *Builder) plan(ctx context.Context, def Definition) (*plan, error) {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "agent_missing", "the guest agent cannot be read: %w", err)
 	}
 	p.inputs = rootInputs{
-		Format: rootFormat, Arch: b.cfg.Arch, Definition: def, Sources: oneLineFormat(p.sources),
+		Format: rootFormat, Arch: b.cfg.Arch, Definition: def, Sources: oneLineFormat(publicSources(p.sources)),
 		AptOptions: optionLines(forGuest(p.options)), CA: hashBytes(p.ca),
 	}
 	p.keys, err = makeKeys(p.inputs, p.agentHash)

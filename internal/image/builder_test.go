@@ -299,7 +299,11 @@ func TestRemoveAndPrune(t *testing.T) {
 		b.agent(fmt.Sprint("agent ", i))
 		made = append(made, b.mustBuild())
 	}
-	gone, err := b.Prune(t.Context(), []string{made[1].Hash})
+	gone, err := b.Prune(t.Context(), nil, made[0].Manifest.BuiltAt)
+	if err != nil || len(gone) != 0 {
+		t.Fatalf("Prune of what was built before the first = %d, %v", len(gone), err)
+	}
+	gone, err = b.Prune(t.Context(), []string{made[1].Hash}, time.Now())
 	if err != nil || len(gone) != 2 {
 		t.Fatalf("Prune = %d, %v; want 2 gone", len(gone), err)
 	}

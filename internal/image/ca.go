@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -77,6 +78,33 @@ func appendCertificates(out *bytes.Buffer, text []byte, seen map[string]bool) in
 			_ = pem.Encode(out, &pem.Block{Type: block.Type, Bytes: block.Bytes}) // a Buffer does not fail
 		}
 	}
+}
+
+// ParseCA returns the certificates of a PEM file, each once. A file without one, or
+// with one that cannot be parsed, is refused.
+func ParseCA(text []byte) ([]byte, error) {
+	if len(text) > maxCAFile {
+		return nil, fmt.Errorf("it has more than %d bytes", maxCAFile)
+	}
+	blocks := 0
+	for rest := text; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("it holds a %q; only certificates may be in it", block.Type)
+		}
+		blocks++
+	}
+	if blocks == 0 {
+		return nil, errors.New("it holds no certificate in PEM format")
+	}
+	var out bytes.Buffer
+	if n := appendCertificates(&out, text, map[string]bool{}); n != blocks {
+		return nil, fmt.Errorf("%d of its %d certificates cannot be parsed", blocks-n, blocks)
+	}
+	return out.Bytes(), nil
 }
 
 // splitPEM returns the PEM blocks of a bundle one by one.

@@ -76,7 +76,7 @@ func (b *rootBuild) addCertificates(ctx context.Context) error {
 }
 
 func (b *rootBuild) writeConfig(context.Context) error {
-	apt := oneLineFormat(b.sources)
+	apt := oneLineFormat(publicSources(b.sources))
 	var options strings.Builder
 	for _, o := range forGuest(b.options) {
 		options.WriteString(o.String() + "\n")

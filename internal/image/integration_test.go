@@ -17,9 +17,9 @@ import (
 	"ramet.dev/ramet/internal/progress"
 )
 
-// TestDefaultTemplate builds the real template and looks into it. With
+// TestRealDefaultTemplate builds the real template and looks into it. With
 // RAMET_TEST_HOME the build is kept there and found again by its hash.
-func TestDefaultTemplate(t *testing.T) {
+func TestRealDefaultTemplate(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("building a template needs root")
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"ramet.dev/ramet/internal/sandbox"
 )
@@ -27,9 +28,10 @@ func (b *Builder) Remove(ctx context.Context, name string) error {
 	return b.deleteLocked(name, b.nameDir(name))
 }
 
-// Prune deletes builds that are neither the newest of their name nor among
-// inUse (hashes of artifacts), and what dead builds left. It returns what it deleted.
-func (b *Builder) Prune(ctx context.Context, inUse []string) ([]Artifact, error) {
+// Prune deletes builds from before a time that are neither the newest of their
+// name nor among inUse (hashes of artifacts), and what dead builds left. It
+// returns what it deleted.
+func (b *Builder) Prune(ctx context.Context, inUse []string, before time.Time) ([]Artifact, error) {
 	entries, err := os.ReadDir(b.cfg.TemplatesDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -42,7 +44,7 @@ func (b *Builder) Prune(ctx context.Context, inUse []string) ([]Artifact, error)
 		if !e.IsDir() || !nameRE.MatchString(e.Name()) {
 			continue
 		}
-		removed, err := b.pruneName(ctx, e.Name(), inUse)
+		removed, err := b.pruneName(ctx, e.Name(), inUse, before)
 		gone = append(gone, removed...)
 		if err != nil {
 			return gone, fmt.Errorf("prune template %s: %w", e.Name(), err)
@@ -51,7 +53,7 @@ func (b *Builder) Prune(ctx context.Context, inUse []string) ([]Artifact, error)
 	return gone, nil
 }
 
-func (b *Builder) pruneName(ctx context.Context, name string, inUse []string) ([]Artifact, error) {
+func (b *Builder) pruneName(ctx context.Context, name string, inUse []string, before time.Time) ([]Artifact, error) {
 	unlock, err := b.lock(ctx, name)
 	if err != nil {
 		return nil, err
@@ -66,7 +68,7 @@ func (b *Builder) pruneName(ctx context.Context, name string, inUse []string) ([
 	}
 	var gone []Artifact
 	for i, a := range builds {
-		if i == 0 || slices.Contains(inUse, a.Hash) {
+		if i == 0 || slices.Contains(inUse, a.Hash) || !a.Manifest.BuiltAt.Before(before) {
 			continue
 		}
 		if err := b.deleteLocked(name, a.Dir); err != nil {

@@ -182,6 +182,19 @@ func appendDebian(out []source, uri, suite string, components []string, signedBy
 	return append(out, source{URI: strings.TrimRight(uri, "/"), Suite: suite, Components: known})
 }
 
+// publicSources are the sources as guests and manifests get them, without the
+// names and passwords for a mirror.
+func publicSources(sources []source) []source {
+	out := slices.Clone(sources)
+	for i, s := range out {
+		if u, err := url.Parse(s.URI); err == nil && u.User != nil {
+			u.User = nil
+			out[i].URI = u.String()
+		}
+	}
+	return out
+}
+
 // oneLineFormat writes sources as apt's classic format.
 func oneLineFormat(sources []source) string {
 	var b strings.Builder

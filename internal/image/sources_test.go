@@ -1,9 +1,20 @@
 package image
 
 import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -122,4 +133,79 @@ Acquire::Retries "3"
 	if diff := cmp.Diff(want, guest); diff != "" {
 		t.Errorf("a guest must get neither secrets nor what only the host has (-want +got):\n%s", diff)
 	}
+}
+
+// TestMirrorCredentialsStayOnTheHost: the build logs in to a mirror, guests and the
+// manifest, which everybody can read, do not get to know how.
+func TestMirrorCredentialsStayOnTheHost(t *testing.T) {
+	own := parseOneLine("deb https://me:s%40cret@mirror.example:8443/debian bookworm main\n" +
+		"deb http://token@mirror.example/debian-security bookworm-security main\n" +
+		"deb http://open.example/debian bookworm-updates main\n")
+	if len(own) != 3 || own[0].URI != "https://me:s%40cret@mirror.example:8443/debian" {
+		t.Fatalf("sources %+v", own)
+	}
+	want := "deb [signed-by=" + debianKeyring + "] https://mirror.example:8443/debian bookworm main\n" +
+		"deb [signed-by=" + debianKeyring + "] http://mirror.example/debian-security bookworm-security main\n" +
+		"deb [signed-by=" + debianKeyring + "] http://open.example/debian bookworm-updates main\n"
+	b := rootBuild{sources: own, root: t.TempDir()}
+	if err := b.writeConfig(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(b.root, "etc/apt/sources.list"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("the guest's sources (-want +got):\n%s", diff)
+	}
+
+	bench := newBench(t)
+	list := filepath.Join(bench.cfg.etcApt, "sources.list")
+	if err := os.MkdirAll(bench.cfg.etcApt, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(list, []byte("deb https://me:s%40cret@mirror.example/debian bookworm main\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := bench.mustBuild()
+	manifest, err := os.ReadFile(filepath.Join(a.Dir, manifestFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(manifest); !strings.Contains(text, "mirror.example") || strings.Contains(text, "cret") {
+		t.Errorf("manifest:\n%s", text)
+	}
+}
+
+func TestParseCA(t *testing.T) {
+	one, two := testCertificate(t, "one"), testCertificate(t, "two")
+	key := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})
+	bad := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})
+	join := func(parts ...[]byte) []byte { return bytes.Join(parts, []byte("a comment\n")) }
+	got, err := ParseCA(join(nil, one, two, one))
+	if err != nil || !bytes.Equal(got, append(slices.Clone(one), two...)) {
+		t.Errorf("two certificates: %v\n%s", err, got)
+	}
+	for name, text := range map[string][]byte{
+		"nothing": nil, "text": []byte("hello"), "a key": join(one, key), "not a certificate": join(one, bad),
+		"binary": {0x30, 0x82}, "cut off": one[:len(one)-30], "too large": make([]byte, maxCAFile+1),
+	} {
+		if got, err := ParseCA(text); err == nil {
+			t.Errorf("%s: accepted as %q", name, got)
+		}
+	}
+}
+
+func testCertificate(t *testing.T, name string) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -75,12 +76,24 @@ func WriteFile(dir, name string, r io.Reader) (File, error) {
 	return File{Name: name, Size: size, SHA256: hex.EncodeToString(h.Sum(nil))}, err
 }
 
-// Verify checks the file's size and checksum in dir.
-func (f File) Verify(dir string) error {
+// Open opens the file in dir. One that is missing is damage.
+func (f File) Open(dir string) (*os.File, error) {
 	path := filepath.Join(dir, f.Name)
 	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &CorruptError{path, "it is missing"}
+	}
 	if err != nil {
-		return fmt.Errorf("verify snapshot: %w", err)
+		return nil, fmt.Errorf("open snapshot: %w", err)
+	}
+	return file, nil
+}
+
+// Verify checks the file's size and checksum in dir.
+func (f File) Verify(dir string) error {
+	file, err := f.Open(dir)
+	if err != nil {
+		return err
 	}
 	defer file.Close()
 	return f.VerifyOpen(file)

@@ -54,9 +54,9 @@ func writeNonZero(dst *os.File, off int64, data []byte) error {
 // LoadMemory copies the memory image f in dir to dst, which has f.Size bytes
 // and holds zeros, and checks it on the way.
 func (f File) LoadMemory(dir string, dst *os.File) error {
-	src, err := os.Open(filepath.Join(dir, f.Name))
+	src, err := f.Open(dir)
 	if err != nil {
-		return fmt.Errorf("load memory: %w", err)
+		return err
 	}
 	defer src.Close()
 	st, err := src.Stat()

@@ -119,9 +119,9 @@ func WritePages(dir, name string, fill func(*PageWriter) error) (File, error) {
 // written. A region's offsets are checked against the limits (bytes), by region
 // number. The data is only valid during the call.
 func (f File) ReadPages(dir string, limits []uint64, place func(region uint32, offset uint64, data []byte) error) error {
-	file, err := os.Open(filepath.Join(dir, f.Name))
+	file, err := f.Open(dir)
 	if err != nil {
-		return fmt.Errorf("read pages: %w", err)
+		return err
 	}
 	defer file.Close()
 	st, err := file.Stat()

@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 )
@@ -88,9 +87,9 @@ func (e *CorruptError) Error() string {
 // Load reads and checks the manifest in dir. It does not read the other files.
 func Load(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestName)
-	f, err := os.Open(path)
+	f, err := File{Name: ManifestName}.Open(dir)
 	if err != nil {
-		return nil, fmt.Errorf("open snapshot: %w", err)
+		return nil, err
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxManifest+1))

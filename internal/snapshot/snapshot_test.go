@@ -74,8 +74,23 @@ func TestManifestRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := Load(t.TempDir()); !errors.Is(err, os.ErrNotExist) {
+	var c *CorruptError
+	if _, err := Load(t.TempDir()); !errors.As(err, &c) {
 		t.Errorf("an empty directory: %v", err)
+	}
+}
+
+// TestMissingFilesAreDamage: they are found out like wrong ones, and not as any file
+// that is not there.
+func TestMissingFilesAreDamage(t *testing.T) {
+	dir, f := t.TempDir(), File{Name: "gone", Size: 4096}
+	for name, err := range map[string]error{
+		"verify": f.Verify(dir), "memory": f.LoadMemory(dir, nil), "pages": f.ReadPages(dir, nil, nil),
+	} {
+		var c *CorruptError
+		if !errors.As(err, &c) || c.Path != filepath.Join(dir, "gone") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

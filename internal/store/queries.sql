@@ -42,8 +42,8 @@ WHERE id = @id AND state = 'running' AND unresponsive_since = 0;
 -- name: ClearUnresponsive :execrows
 UPDATE sandboxes SET unresponsive_since = 0, updated_at = @updated_at WHERE id = @id AND unresponsive_since <> 0;
 
--- name: DeleteStoppedBefore :execrows
-DELETE FROM sandboxes WHERE state = 'stopped' AND updated_at < @before;
+-- name: DeleteEndedBefore :execrows
+DELETE FROM sandboxes WHERE state IN ('stopped', 'failed') AND updated_at < @before;
 
 -- name: PutIntent :exec
 INSERT INTO intents (sandbox, operation, started_at) VALUES (?, ?, ?)

@@ -15,11 +15,14 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os"
 	"time"
 
 	"github.com/pressly/goose/v3"
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	"modernc.org/sqlite" // also the driver "sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
+	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/store/storedb"
 )
 
@@ -41,6 +44,9 @@ type Store struct {
 
 // Open opens the database file at path, making or upgrading it as needed.
 func Open(ctx context.Context, path string) (*Store, error) {
+	if err := keepPrivate(path); err != nil {
+		return nil, err
+	}
 	// FULL: a commit that was acknowledged survives a power cut.
 	pragmas := url.Values{"_pragma": {
 		"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)",
@@ -59,6 +65,26 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, errors.Join(err, writer.Close())
 	}
 	return &Store{writer: writer, reader: reader, read: storedb.New(reader), now: time.Now}, nil
+}
+
+// keepPrivate makes the database a file that only this user can read: machines run
+// under uids of their own and pass through its directory, and the records hold
+// environments, which may be secret. SQLite gives the files that it puts beside it
+// the same mode; those that an earlier process left are changed too.
+func keepPrivate(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	if err := errors.Join(f.Chmod(0o600), f.Close()); err != nil {
+		return fmt.Errorf("make database %s private: %w", path, err)
+	}
+	for _, suffix := range []string{"-wal", "-shm"} {
+		if err := os.Chmod(path+suffix, 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("make database %s private: %w", path, err)
+		}
+	}
+	return nil
 }
 
 func open(path string, params url.Values, conns int) (*sql.DB, error) {
@@ -92,8 +118,25 @@ func (s *Store) Close() error {
 	return errors.Join(s.reader.Close(), s.writer.Close())
 }
 
-// tx runs f in one write transaction, which commits when f returns nil.
+// diskFullRetry is when a change that found no room may be tried again.
+const diskFullRetry = 30 * time.Second
+
+// tx runs f in one write transaction, which commits when f returns nil. It is
+// where a full disk gets a name that a caller can read.
 func (s *Store) tx(ctx context.Context, f func(*storedb.Queries) error) error {
+	err := s.writeTx(ctx, f)
+	var e *sqlite.Error
+	// The low byte is the primary code, what is above it says more.
+	if errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_FULL {
+		return &sandbox.Error{
+			Kind: sandbox.Unavailable, Code: "host_disk_full", RetryAfter: diskFullRetry,
+			Message: "the host's disk is full; delete sandboxes or templates, or give it more room", Err: err,
+		}
+	}
+	return err
+}
+
+func (s *Store) writeTx(ctx context.Context, f func(*storedb.Queries) error) error {
 	tx, err := s.writer.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
@@ -107,12 +150,12 @@ func (s *Store) tx(ctx context.Context, f func(*storedb.Queries) error) error {
 	return nil
 }
 
-// Purge forgets stopped sandboxes that have not changed since stopped, and
-// events older than events.
-func (s *Store) Purge(ctx context.Context, stopped, events time.Time) error {
+// Purge forgets stopped and failed sandboxes that have not changed since ended,
+// and events older than events.
+func (s *Store) Purge(ctx context.Context, ended, events time.Time) error {
 	return s.tx(ctx, func(q *storedb.Queries) error {
-		if _, err := q.DeleteStoppedBefore(ctx, stopped.UnixMicro()); err != nil {
-			return fmt.Errorf("forget stopped sandboxes: %w", err)
+		if _, err := q.DeleteEndedBefore(ctx, ended.UnixMicro()); err != nil {
+			return fmt.Errorf("forget sandboxes that ended: %w", err)
 		}
 		if _, err := q.DeleteEventsBefore(ctx, events.UnixMicro()); err != nil {
 			return fmt.Errorf("forget old events: %w", err)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -336,5 +338,98 @@ func TestLockIsExclusive(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestOnlyTheServersUserCanReadTheRecords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ramet.db")
+	// What an earlier version left.
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.WriteFile(path+suffix, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, what := range []string{"left by an earlier version", "opened again", "new"} {
+		s, err := Open(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Create(t.Context(), sample(), "create"); err != nil {
+			t.Fatal(err)
+		}
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			info, err := os.Stat(path + suffix)
+			if err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: %s has mode %v, %v", what, suffix, info.Mode(), err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if what == "opened again" {
+			path = filepath.Join(t.TempDir(), "new.db")
+		}
+	}
+}
+
+func TestFullDiskIsUnavailableAndPasses(t *testing.T) {
+	s := opened(t)
+	var pages int
+	if err := s.writer.QueryRow("PRAGMA page_count").Scan(&pages); err != nil {
+		t.Fatal(err)
+	}
+	// SQLite reports the same error for its own bound as for the disk's.
+	if _, err := s.writer.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", pages)); err != nil {
+		t.Fatal(err)
+	}
+	big := sample()
+	big.Env["BIG"] = strings.Repeat("x", 1<<20)
+	_, err := s.Create(t.Context(), big, "create")
+	var e *sandbox.Error
+	if !errors.As(err, &e) || e.Kind != sandbox.Unavailable || e.Code != "host_disk_full" || e.RetryAfter <= 0 {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.Get(t.Context(), "p", big.ID); sandbox.KindOf(err) != sandbox.NotFound {
+		t.Errorf("half a create: %v", err)
+	}
+	if _, err := s.writer.Exec("PRAGMA max_page_count = 1000000"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(t.Context(), big, "create"); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+}
+
+func TestPurgeForgetsWhatEnded(t *testing.T) {
+	s := opened(t)
+	ctx := t.Context()
+	made := map[sandbox.State]sandbox.ID{}
+	for state, path := range map[sandbox.State][]sandbox.State{
+		sandbox.Running: {sandbox.Running},
+		sandbox.Failed:  {sandbox.Running, sandbox.Failed},
+		sandbox.Stopped: {sandbox.Stopping, sandbox.Stopped},
+	} {
+		sb, err := s.Create(ctx, sample(), "create")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, next := range path {
+			if sb, err = s.Transition(ctx, sb.ID, sb.State, next, Change{End: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		made[state] = sb.ID
+	}
+	for _, c := range []struct {
+		before time.Time
+		left   int
+	}{{time.Now().Add(-time.Hour), 3}, {time.Now().Add(time.Hour), 1}} {
+		if err := s.Purge(ctx, c.before, c.before); err != nil {
+			t.Fatal(err)
+		}
+		list, _, err := s.List(ctx, "p", ListOptions{Limit: 10, State: "any"})
+		if err != nil || len(list) != c.left || c.left == 1 && list[0].ID != made[sandbox.Running] {
+			t.Errorf("%+v %v, want %d", list, err, c.left)
+		}
 	}
 }

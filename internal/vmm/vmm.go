@@ -56,7 +56,9 @@ type Driver interface {
 	Name() string
 	// Isolation says what the machines of this driver on this host are worth.
 	Isolation() sandbox.Isolation
-	// Start starts a machine, paused. On error nothing is left but Dir.
+	// Start starts a machine, paused. On error nothing is left but Dir. A
+	// snapshot whose files are missing or not what they were is a
+	// *snapshot.CorruptError.
 	// The context bounds the call, never the machine's life.
 	Start(ctx context.Context, c Config) (Machine, error)
 	// Adopt takes over a machine that an earlier process started in dir. It
@@ -103,6 +105,18 @@ type Machine interface {
 
 // ErrGone is returned by Adopt and wrapped by calls on a machine that has ended.
 var ErrGone = os.ErrProcessDone
+
+// StartError is a Start that failed after the machine had said something: Console
+// is what Machine.Console would return.
+type StartError struct {
+	Err     error
+	Console string
+}
+
+func (e *StartError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *StartError) Unwrap() error { return e.Err }
 
 // ErrSnapshotMismatch is wrapped by Start when a snapshot was made by another
 // driver, monitor version, machine shape or CPU, or is not of the given image.

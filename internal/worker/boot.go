@@ -5,12 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
 	"ramet.dev/ramet/internal/guest"
@@ -60,6 +60,14 @@ type step struct {
 	run  func(*boot, context.Context) error
 }
 
+// Steps that wait for the guest; the last two only a golden snapshot's making has.
+const (
+	stepAgent    = "await_agent"
+	stepIdentity = "identity"
+	stepWarmUp   = "warm_up"
+	stepFreeze   = "freeze"
+)
+
 // cold is the boot of a machine from its disk image alone.
 func cold() []step {
 	return []step{
@@ -67,8 +75,8 @@ func cold() []step {
 		{"start_vmm", (*boot).startVMM},
 		{"attach_network", (*boot).attachNetwork},
 		{"resume", (*boot).resume},
-		{"await_agent", (*boot).awaitAgent},
-		{"identity", (*boot).identity},
+		{stepAgent, (*boot).awaitAgent},
+		{stepIdentity, (*boot).identity},
 	}
 }
 
@@ -81,8 +89,8 @@ func restore() []step {
 		{"attach_network", (*boot).attachNetwork},
 		{"grow_disk", (*boot).growDisk},
 		{"resume", (*boot).resume},
-		{"await_agent", (*boot).awaitAgent},
-		{"identity", (*boot).identityAndMemory},
+		{stepAgent, (*boot).awaitAgent},
+		{stepIdentity, (*boot).identityAndMemory},
 	}
 }
 
@@ -97,6 +105,7 @@ func (w *Worker) boot(ctx context.Context, p plan) (*Instance, error) {
 
 	b := &boot{w: w, plan: p, inst: &Instance{
 		ID: p.Instance, Template: p.template, dir: w.dir(p.Instance), driver: w.cfg.Driver,
+		agentTimeout: w.cfg.AgentTimeout, dialing: make(chan struct{}, 1), freed: make(chan struct{}),
 	}}
 	begin := time.Now()
 	for _, s := range steps {
@@ -113,18 +122,20 @@ func (w *Worker) boot(ctx context.Context, p plan) (*Instance, error) {
 // fail undoes the boot and makes its error, with the console's tail: a guest
 // that does not come up says why only there.
 func (b *boot) fail(ctx context.Context, name string, err error) error {
-	err = fmt.Errorf("boot step %s of instance %s: %w", name, b.Instance, err)
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		err = &sandbox.Error{
-			Kind: sandbox.Unavailable, Code: "host_disk_full", RetryAfter: diskFullRetry,
-			Message: "the host's disk is full; delete sandboxes or templates, or try again later", Err: err,
-		}
+	var console string
+	var start *vmm.StartError
+	if errors.As(err, &start) {
+		console = start.Console
+	} else if m := b.inst.machine; m != nil {
+		console = m.Console()
 	}
-	if m := b.inst.machine; m != nil {
-		if tail := m.Console(); tail != "" {
-			err = &ConsoleError{Err: err, Console: tail}
-		}
+	level := slog.LevelWarn
+	if errors.Is(ctx.Err(), context.Canceled) {
+		level = slog.LevelInfo // the caller does not want it any more
 	}
+	// Here and not above: what users are told leaves most of it out.
+	b.w.log.Log(ctx, level, "boot failed", "instance", b.Instance, "step", name, "err", err, "console", logTail(console))
+	failed := bootError(name, fmt.Errorf("boot step %s of instance %s: %w", name, b.Instance, err), console)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
 	for n := len(b.undo) - 1; n >= 0; n-- {
@@ -132,21 +143,8 @@ func (b *boot) fail(ctx context.Context, name string, err error) error {
 			b.w.log.Error("undo a failed boot", "instance", b.Instance, "step", name, "err", uerr)
 		}
 	}
-	return err
+	return failed
 }
-
-// diskFullRetry is when a create that found the disk full may be tried again.
-const diskFullRetry = 30 * time.Second
-
-// ConsoleError is a boot that failed, with what the guest's console said last.
-type ConsoleError struct {
-	Err     error
-	Console string
-}
-
-func (e *ConsoleError) Error() string { return e.Err.Error() + "; console: " + e.Console }
-
-func (e *ConsoleError) Unwrap() error { return e.Err }
 
 func (b *boot) onFail(f func(context.Context) error) { b.undo = append(b.undo, f) }
 
@@ -179,9 +177,9 @@ func (b *boot) attachNetwork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g, err := b.w.cfg.Network.Attach(conn, network.Policy{Egress: b.Egress})
+	g, err := b.w.cfg.Network.Attach(conn, network.Policy{Egress: b.Egress}, network.WithName(string(b.Instance)))
 	if err != nil {
-		return errors.Join(err, conn.Close())
+		return err // the stream was the gateway's
 	}
 	b.inst.gateway = g
 	b.onFail(func(context.Context) error { return g.Close() })
@@ -212,7 +210,7 @@ func (b *boot) awaitAgent(ctx context.Context) error {
 		return errors.Join(err, context.Cause(ctx))
 	}
 	b.agent = client
-	b.inst.guest = client
+	b.inst.setGuest(client)
 	b.onFail(func(context.Context) error { b.inst.hangUp(); return nil })
 	return nil
 }
@@ -251,6 +249,11 @@ func (b *boot) identity(ctx context.Context) error {
 		env = map[string]string{}
 	}
 	maps.Copy(env, b.Identity.Env)
+	// A golden is shared by all that follow, and outlives this setting.
+	ca := b.w.cfg.CABundle
+	if b.golden {
+		ca = nil
+	}
 	grown := b.snapshot != "" && b.Shape.DiskMB > sandbox.DefaultDiskMB
 	_, err := b.agent.Machine().Refresh(ctx, &agentv1.RefreshRequest{
 		UnixNanos: time.Now().UnixNano(),
@@ -258,7 +261,7 @@ func (b *boot) identity(ctx context.Context) error {
 		Hostname:  b.Identity.Hostname,
 		MachineId: b.Identity.MachineID,
 		Env:       env,
-		CaBundle:  b.w.cfg.CABundle,
+		CaBundle:  ca,
 		Reseed:    true,
 		GrowDisk:  grown,
 		DiskBytes: uint64(b.Shape.DiskMB) << 20,

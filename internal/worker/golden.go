@@ -21,35 +21,80 @@ func (w *Worker) goldenDir(t Template, vcpus int) string {
 	return filepath.Join(t.Dir, "golden", w.cfg.Driver.Name(), strconv.Itoa(vcpus))
 }
 
+// making is a golden snapshot being made for all who wait for it.
+type making struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
 // Golden returns the golden snapshot of a template for a vCPU count, making it
 // at the first use. Callers at the same time share one making, which goes on
-// when they leave.
+// when they leave; Close ends it and waits for it.
 func (w *Worker) Golden(ctx context.Context, t Template, vcpus int) (string, error) {
+	return w.goldenBut(ctx, t, vcpus, nil)
+}
+
+// goldenBut is Golden for a caller that could not use the snapshot whose
+// directory is bad. It is thrown away, unless somebody has done that already.
+func (w *Worker) goldenBut(ctx context.Context, t Template, vcpus int, bad os.FileInfo) (string, error) {
 	dir := w.goldenDir(t, vcpus)
-	if _, err := os.Stat(dir); err == nil {
+	if goldenUsable(dir, bad) {
 		return dir, nil
 	}
-	ch := w.golden.DoChan(dir, func() (any, error) {
-		// The making belongs to all that wait, so it does not end with one of them.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*w.cfg.ColdTimeout)
-		defer cancel()
-		stop := context.AfterFunc(w.life, cancel)
-		defer stop()
-		return dir, w.makeGolden(ctx, t, vcpus, dir)
-	})
+	m, err := w.joinMaking(ctx, t, vcpus, dir, bad)
+	if err != nil {
+		return "", err
+	}
 	select {
-	case r := <-ch:
-		if r.Err != nil {
-			return "", fmt.Errorf("make the golden snapshot of template %s for %d vCPUs: %w", t.Name, vcpus, r.Err)
-		}
-		return dir, nil
+	case <-m.done:
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
+	if m.err != nil {
+		return "", fmt.Errorf("make the golden snapshot of template %s for %d vCPUs: %w", t.Name, vcpus, m.err)
+	}
+	return dir, nil
 }
 
-func (w *Worker) dropGolden(t Template, vcpus int) error {
-	dir := w.goldenDir(t, vcpus)
+// goldenUsable says that there is a snapshot in dir, and not the bad one.
+func goldenUsable(dir string, bad os.FileInfo) bool {
+	st, err := os.Stat(dir)
+	return err == nil && !sameGolden(st, bad)
+}
+
+// sameGolden compares directories. Inodes are reused, so the times count too; they
+// are those of the writing, as a snapshot never changes.
+func sameGolden(a, b os.FileInfo) bool {
+	return a != nil && b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime())
+}
+
+// joinMaking returns the making of a golden snapshot under way, or begins one.
+func (w *Worker) joinMaking(ctx context.Context, t Template, vcpus int, dir string, bad os.FileInfo) (*making, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m := w.makings[dir]; m != nil {
+		return m, nil
+	}
+	if w.closing {
+		return nil, errClosing
+	}
+	m := &making{done: make(chan struct{})}
+	w.makings[dir] = m
+	w.tasks.Go(func() {
+		// It belongs to all that wait, so it does not end with one of them.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*w.cfg.ColdTimeout)
+		defer cancel()
+		defer context.AfterFunc(w.life, cancel)()
+		m.err = w.makeGolden(ctx, t, vcpus, dir, bad)
+		w.mu.Lock()
+		delete(w.makings, dir)
+		w.mu.Unlock()
+		close(m.done)
+	})
+	return m, nil
+}
+
+func dropGolden(dir string) error {
 	old := dir + ".old"
 	if err := os.RemoveAll(old); err != nil {
 		return fmt.Errorf("remove an old golden snapshot: %w", err)
@@ -61,9 +106,17 @@ func (w *Worker) dropGolden(t Template, vcpus int) error {
 }
 
 // makeGolden boots the template cold, warms it up, and saves it.
-func (w *Worker) makeGolden(ctx context.Context, t Template, vcpus int, dir string) (err error) {
-	if _, err := os.Stat(dir); err == nil {
-		return nil // made while we waited for our turn
+func (w *Worker) makeGolden(ctx context.Context, t Template, vcpus int, dir string, bad os.FileInfo) (err error) {
+	defer func() {
+		if full := diskFull(err); full != nil {
+			err = full
+		}
+	}()
+	if goldenUsable(dir, bad) {
+		return nil // made between our look and our turn
+	}
+	if err := dropGolden(dir); err != nil {
+		return err
 	}
 	begin := time.Now()
 	done := progress.Step(ctx, "boot the template cold")
@@ -89,33 +142,55 @@ func (w *Worker) makeGolden(ctx context.Context, t Template, vcpus int, dir stri
 
 	done = progress.Step(ctx, "warm it up")
 	if err := warmUp(ctx, i); err != nil {
-		return fmt.Errorf("warm up: %w", err)
+		return bootError(stepWarmUp, fmt.Errorf("warm up: %w", err), i.machine.Console())
 	}
 	done()
 
 	done = progress.Step(ctx, "save the golden snapshot")
 	defer done()
 	if err := i.freeze(ctx, true); err != nil {
-		return err
+		return bootError(stepFreeze, err, i.machine.Console())
 	}
 	if err := i.machine.Pause(ctx); err != nil {
-		return err
+		return bootError("pause", err, i.machine.Console())
 	}
 	tmp := dir + ".tmp"
 	if err := os.RemoveAll(tmp); err != nil {
 		return fmt.Errorf("remove an unfinished golden snapshot: %w", err)
 	}
-	if err := os.MkdirAll(tmp, 0o755); err != nil {
-		return fmt.Errorf("make the snapshot directory: %w", err)
+	if err := makeBelow(t.Dir, tmp); err != nil {
+		return err
 	}
 	defer os.RemoveAll(tmp) // of no use after the rename, or of none at all
 	if err := i.machine.Save(ctx, tmp); err != nil {
-		return fmt.Errorf("save: %w", err)
+		return bootError("save", err, i.machine.Console())
 	}
 	if err := os.Rename(tmp, dir); err != nil {
 		return fmt.Errorf("put the golden snapshot in place: %w", err)
 	}
 	w.log.Info("golden snapshot made", "template", t.Name, "vcpus", vcpus, "took", time.Since(begin).Round(time.Millisecond))
+	return nil
+}
+
+// makeBelow makes dir and what is missing between it and root. Unlike
+// MkdirAll it never makes root: that would bring back a template that was
+// removed meanwhile, without its image.
+func makeBelow(root, dir string) error {
+	r, err := os.OpenRoot(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &sandbox.Error{Kind: sandbox.Conflict, Code: "template_removed", Message: "the template was removed meanwhile", Err: err}
+	}
+	if err != nil {
+		return fmt.Errorf("make the snapshot directory: %w", err)
+	}
+	defer r.Close()
+	rel, err := filepath.Rel(root, dir)
+	if err != nil {
+		return fmt.Errorf("make the snapshot directory: %w", err)
+	}
+	if err := r.MkdirAll(rel, 0o755); err != nil {
+		return fmt.Errorf("make the snapshot directory: %w", err)
+	}
 	return nil
 }
 

@@ -20,48 +20,84 @@ type Instance struct {
 	// Steps says how long each step of the boot took.
 	Steps []sandbox.StepTime
 
-	dir     string
-	driver  vmm.Driver
-	machine vmm.Machine
-	gateway *network.Gateway
+	dir          string
+	driver       vmm.Driver
+	machine      vmm.Machine
+	agentTimeout time.Duration
 
-	mu    sync.Mutex
-	guest *guest.Client // guarded by mu; nil before the first dial
+	// dialing is full while somebody connects to the agent or hangs up. Waiting
+	// for it must end with a context, so it is no mutex.
+	dialing chan struct{}
+	// freed is closed when free has ended.
+	freed chan struct{}
+
+	mu      sync.Mutex
+	guest   *guest.Client    // guarded by mu; nil before the first dial
+	gateway *network.Gateway // guarded by mu
+	ended   bool             // guarded by mu; free has begun
 }
 
-// agentTimeout bounds connecting to an agent that should be there.
-const agentTimeout = 10 * time.Second
+// errSilent is what callers of a guest are told that does not answer.
+var errSilent = sandbox.Errorf(sandbox.Unavailable, "guest_unreachable", "the sandbox does not answer")
 
 // Guest returns a live connection to the agent, connecting anew when the last
-// one broke. It fails within ten seconds when the guest does not answer.
+// one broke. It fails within ten seconds when the guest does not answer, also
+// when others are waiting for it.
 func (i *Instance) Guest(ctx context.Context) (*guest.Client, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.guest != nil {
-		select {
-		case <-i.guest.Closed():
-			i.guest.Close()
-			i.guest = nil
-		default:
-			return i.guest, nil
-		}
+	if client := i.liveGuest(); client != nil {
+		return client, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, i.agentTimeout, errSilent)
 	defer cancel()
+	select {
+	case i.dialing <- struct{}{}:
+		defer func() { <-i.dialing }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("reach the agent of instance %s: %w", i.ID, context.Cause(ctx))
+	}
+	if client := i.liveGuest(); client != nil {
+		return client, nil // somebody else connected meanwhile
+	}
+	// Not even a connection comes about when the monitor itself hangs.
 	conn, err := i.machine.DialAgent(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("reach the agent of instance %s: %w", i.ID, err)
+		return nil, i.silent(err)
 	}
 	client, err := guest.Dial(ctx, conn)
 	if err != nil {
 		conn.Close()
-		return nil, &sandbox.Error{
-			Kind: sandbox.Unavailable, Code: "guest_unreachable",
-			Message: "the sandbox does not answer", Err: err,
-		}
+		return nil, i.silent(err)
 	}
-	i.guest = client
+	i.setGuest(client)
 	return client, nil
+}
+
+func (i *Instance) silent(err error) error {
+	return &sandbox.Error{
+		Kind: errSilent.Kind, Code: errSilent.Code, Message: errSilent.Message,
+		Err: fmt.Errorf("reach the agent of instance %s: %w", i.ID, err),
+	}
+}
+
+// liveGuest returns the open connection, or nil.
+func (i *Instance) liveGuest() *guest.Client {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.guest == nil || i.guest.Err() != nil {
+		return nil
+	}
+	return i.guest
+}
+
+// setGuest puts the connection in the place of the last one, which it closes.
+func (i *Instance) setGuest(client *guest.Client) {
+	i.mu.Lock()
+	old := i.guest
+	i.guest = client
+	i.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
 }
 
 // Console returns the last lines of the guest's console.
@@ -77,24 +113,27 @@ func (i *Instance) PID() int { return i.machine.PID() }
 func (i *Instance) Isolation() sandbox.Isolation { return i.driver.Isolation() }
 
 // hangUp closes the agent connection, so that a snapshot does not hold an open one.
+// It waits for one that is being opened, which takes agentTimeout at most.
 func (i *Instance) hangUp() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.guest != nil {
-		i.guest.Close()
-		i.guest = nil
-	}
+	i.dialing <- struct{}{}
+	defer func() { <-i.dialing }()
+	i.setGuest(nil)
 }
 
-// free ends the machine and releases everything of it on the host.
+// free ends the machine and releases everything of it on the host. It is called once.
 func (i *Instance) free(ctx context.Context) error {
+	defer close(i.freed)
+	i.mu.Lock()
+	i.ended = true
+	gateway := i.gateway
+	i.mu.Unlock()
 	var errs []error
 	if err := i.machine.Kill(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("end the machine of instance %s: %w", i.ID, err))
 	}
 	i.hangUp()
-	if i.gateway != nil {
-		errs = append(errs, i.gateway.Close())
+	if gateway != nil {
+		errs = append(errs, gateway.Close())
 	}
 	if err := i.driver.Remove(ctx, i.dir); err != nil {
 		errs = append(errs, fmt.Errorf("remove instance %s: %w", i.ID, err))

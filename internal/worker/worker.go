@@ -17,10 +17,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	"ramet.dev/ramet/internal/network"
 	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
 )
 
@@ -37,6 +36,8 @@ type Config struct {
 	Log      *slog.Logger
 	// BootTimeout bounds a whole restore, ColdTimeout a cold boot. Zero: 60 s and 180 s.
 	BootTimeout, ColdTimeout time.Duration
+	// AgentTimeout bounds reaching an agent that should be there. Zero: 10 s.
+	AgentTimeout time.Duration
 }
 
 // Template is a built template as the worker sees it.
@@ -50,10 +51,9 @@ type Template struct {
 
 // Worker owns the machines of this host.
 type Worker struct {
-	cfg    Config
-	log    *slog.Logger
-	golden singleflight.Group
-	exits  chan sandbox.MachineExit
+	cfg   Config
+	log   *slog.Logger
+	exits chan sandbox.MachineExit
 
 	// life ends when the worker closes; machines do not depend on it.
 	life  context.Context
@@ -61,8 +61,14 @@ type Worker struct {
 	tasks sync.WaitGroup
 
 	mu        sync.Mutex
-	instances map[sandbox.InstanceID]*Instance // guarded by mu
+	closing   bool                             // guarded by mu
+	instances map[sandbox.InstanceID]*Instance // guarded by mu; those that run
+	freeing   map[sandbox.InstanceID]*Instance // guarded by mu; those on their way out
+	makings   map[string]*making               // guarded by mu; by directory
 }
+
+// errClosing refuses what begins after Close.
+var errClosing = sandbox.Errorf(sandbox.Unavailable, "shutting_down", "the server is shutting down; try again in a moment")
 
 // New makes a worker. It frees what an earlier worker left in Dir: nothing
 // adopts running machines yet, so what is there belongs to nobody.
@@ -72,6 +78,9 @@ func New(ctx context.Context, cfg Config) (*Worker, error) {
 	}
 	if cfg.ColdTimeout == 0 {
 		cfg.ColdTimeout = 180 * time.Second
+	}
+	if cfg.AgentTimeout == 0 {
+		cfg.AgentTimeout = 10 * time.Second
 	}
 	// Machines run under uids of their own and reach their directory through
 	// this one, so it can be passed through but not listed.
@@ -83,6 +92,8 @@ func New(ctx context.Context, cfg Config) (*Worker, error) {
 		cfg: cfg, log: cfg.Log, life: life, close: stop,
 		exits:     make(chan sandbox.MachineExit, 64),
 		instances: make(map[sandbox.InstanceID]*Instance),
+		freeing:   make(map[sandbox.InstanceID]*Instance),
+		makings:   make(map[string]*making),
 	}
 	if err := w.removeLeftovers(ctx); err != nil {
 		stop()
@@ -91,15 +102,24 @@ func New(ctx context.Context, cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// removeLeftovers frees the instances of an earlier process.
+// removeLeftovers frees the instances of an earlier process. One that cannot be
+// freed, such as a process that hangs in the kernel, keeps its uid and its files,
+// and must not keep the server from starting.
 func (w *Worker) removeLeftovers(ctx context.Context) error {
 	entries, err := os.ReadDir(w.cfg.Dir)
 	if err != nil {
 		return fmt.Errorf("look for instances of an earlier run: %w", err)
 	}
 	for _, e := range entries {
-		if err := w.cfg.Driver.Remove(ctx, filepath.Join(w.cfg.Dir, e.Name())); err != nil {
-			return fmt.Errorf("remove instance %s of an earlier run: %w", e.Name(), err)
+		one, cancel := context.WithTimeout(ctx, removeTimeout)
+		err := w.cfg.Driver.Remove(one, filepath.Join(w.cfg.Dir, e.Name()))
+		cancel()
+		if ctx.Err() != nil {
+			return fmt.Errorf("remove instances of an earlier run: %w", context.Cause(ctx))
+		}
+		if err != nil {
+			w.log.Error("remove an instance of an earlier run", "instance", e.Name(), "err", err)
+			continue
 		}
 		w.log.Info("removed an instance of an earlier run", "instance", e.Name())
 	}
@@ -127,29 +147,32 @@ func (w *Worker) Count() int {
 	return len(w.instances)
 }
 
+// begin counts a call that Close waits for, and cuts short. Call end when it is over.
+func (w *Worker) begin(ctx context.Context) (_ context.Context, end func(), err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closing {
+		return nil, nil, errClosing
+	}
+	w.tasks.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(w.life, func() { cancel(errClosing) })
+	return ctx, func() { stop(); cancel(nil); w.tasks.Done() }, nil
+}
+
 // Start boots a machine and returns when its agent is ready and it has its
 // identity. The context bounds the call; a failed start leaves nothing.
 func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
+	ctx, end, err := w.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	template, err := w.cfg.Templates(req.Template)
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := w.Golden(ctx, template, req.Shape.VCPUs)
-	if err != nil {
-		return nil, err
-	}
-	i, err := w.boot(ctx, plan{Request: req, template: template, snapshot: snapshot})
-	if errors.Is(err, vmm.ErrSnapshotMismatch) {
-		// Another QEMU or another machine shape than when the golden was made.
-		w.log.Warn("the golden snapshot does not fit this host any more; making a new one", "template", template.Name, "err", err)
-		if err := w.dropGolden(template, req.Shape.VCPUs); err != nil {
-			return nil, err
-		}
-		if snapshot, err = w.Golden(ctx, template, req.Shape.VCPUs); err != nil {
-			return nil, err
-		}
-		i, err = w.boot(ctx, plan{Request: req, template: template, snapshot: snapshot})
-	}
+	i, err := w.restoreGolden(ctx, req, template)
 	if err != nil {
 		return nil, err
 	}
@@ -157,32 +180,80 @@ func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
 	return i, nil
 }
 
-// adopt enters a booted instance and watches it.
+// restoreGolden boots from the golden snapshot. One that does not fit this host any
+// more (another QEMU), or is damaged, is made anew, once.
+func (w *Worker) restoreGolden(ctx context.Context, req Request, t Template) (*Instance, error) {
+	snap, err := w.Golden(ctx, t, req.Shape.VCPUs)
+	if err != nil {
+		return nil, err
+	}
+	tried, serr := os.Stat(snap)
+	i, err := w.boot(ctx, plan{Request: req, template: t, snapshot: snap})
+	if err == nil || ctx.Err() != nil {
+		return i, err
+	}
+	// Another create may have found out first, and taken it from under this one.
+	replaced := serr != nil || !goldenIs(snap, tried)
+	if !replaced && !unfit(err) {
+		return nil, err
+	}
+	w.log.Warn("the golden snapshot cannot be used; making a new one", "template", t.Name, "vcpus", req.Shape.VCPUs, "err", err)
+	if snap, err = w.goldenBut(ctx, t, req.Shape.VCPUs, tried); err != nil {
+		return nil, err
+	}
+	return w.boot(ctx, plan{Request: req, template: t, snapshot: snap})
+}
+
+func goldenIs(dir string, tried os.FileInfo) bool {
+	now, err := os.Stat(dir)
+	return err == nil && sameGolden(now, tried)
+}
+
+// unfit says that a boot failed by its snapshot, and not by the machine.
+func unfit(err error) bool {
+	var damaged *snapshot.CorruptError
+	return errors.Is(err, vmm.ErrSnapshotMismatch) || errors.As(err, &damaged)
+}
+
+// adopt enters a booted instance and watches it. The caller is one that Close waits for.
 func (w *Worker) adopt(i *Instance) {
 	w.mu.Lock()
 	w.instances[i.ID] = i
 	w.mu.Unlock()
-	w.tasks.Go(func() {
+	w.tasks.Go(func() { w.watch(i) })
+}
+
+// watch waits for the end of an instance's machine, keeps its network up meanwhile,
+// and frees what is left when it ends by itself.
+func (w *Worker) watch(i *Instance) {
+	lost := w.keepNetwork(w.life, i)
+	if lost == nil {
 		select {
 		case <-i.machine.Done():
 		case <-w.life.Done():
 			return
 		}
-		if !w.forget(i) {
-			return // Stop is at it
-		}
-		reason := exitReason(i)
-		w.log.Error("a machine ended by itself", "instance", i.ID, "reason", reason, "console", i.machine.Console())
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.life), removeTimeout)
-		defer cancel()
-		if err := i.free(ctx); err != nil {
-			w.log.Error("free a machine that ended", "instance", i.ID, "err", err)
-		}
-		select {
-		case w.exits <- sandbox.MachineExit{Instance: i.ID, Reason: reason}:
-		case <-w.life.Done():
-		}
-	})
+	}
+	if !w.forget(i) {
+		return // Stop is at it
+	}
+	defer w.freedFinally(i)
+	reason := "the sandbox was ended because its network broke down"
+	if lost == nil {
+		reason = exitReason(i)
+		w.log.Error("a machine ended by itself", "instance", i.ID, "reason", reason, "console", logTail(i.machine.Console()))
+	} else {
+		w.log.Error("a machine has no network any more; ending it", "instance", i.ID, "err", lost)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.life), removeTimeout)
+	defer cancel()
+	if err := i.free(ctx); err != nil {
+		w.log.Error("free a machine that ended", "instance", i.ID, "err", err)
+	}
+	select {
+	case w.exits <- sandbox.MachineExit{Instance: i.ID, Reason: reason}:
+	case <-w.life.Done():
+	}
 }
 
 func exitReason(i *Instance) string {
@@ -192,7 +263,8 @@ func exitReason(i *Instance) string {
 	return "the sandbox's machine shut itself down"
 }
 
-// forget takes i out of the registry and says whether it was there.
+// forget takes i out of the registry and says whether it was there; then the
+// caller frees it.
 func (w *Worker) forget(i *Instance) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,26 +272,50 @@ func (w *Worker) forget(i *Instance) bool {
 		return false
 	}
 	delete(w.instances, i.ID)
+	w.freeing[i.ID] = i
 	return true
+}
+
+func (w *Worker) freedFinally(i *Instance) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.freeing, i.ID)
 }
 
 const removeTimeout = 30 * time.Second
 
-// Stop ends an instance and returns when all that it had is free. An instance
-// that is not running any more is only swept.
+// Stop ends an instance and returns when all that it had is free, whoever frees
+// it. An instance that is not running any more is only swept.
 func (w *Worker) Stop(ctx context.Context, id sandbox.InstanceID) error {
-	i, err := w.Instance(id)
-	if err != nil || !w.forget(i) {
-		return w.cfg.Driver.Remove(ctx, w.dir(id))
+	w.mu.Lock()
+	i, leaving := w.instances[id], w.freeing[id]
+	w.mu.Unlock()
+	if i != nil && w.forget(i) {
+		defer w.freedFinally(i)
+		return i.free(ctx)
 	}
-	return i.free(ctx)
+	if i != nil {
+		leaving = i // somebody else was faster
+	}
+	if leaving != nil {
+		select {
+		case <-leaving.freed:
+		case <-ctx.Done():
+			return fmt.Errorf("stop instance %s: %w", id, context.Cause(ctx))
+		}
+	}
+	// Whatever may be left.
+	return w.cfg.Driver.Remove(ctx, w.dir(id))
 }
 
 func (w *Worker) dir(id sandbox.InstanceID) string { return filepath.Join(w.cfg.Dir, string(id)) }
 
-// Close ends every machine: without adoption they would be orphans. It waits
-// for all of them.
+// Close ends every machine: without adoption they would be orphans. It ends
+// what is under way, and waits for all of it.
 func (w *Worker) Close() error {
+	w.mu.Lock()
+	w.closing = true
+	w.mu.Unlock()
 	w.close()
 	w.tasks.Wait()
 	w.mu.Lock()
@@ -227,14 +323,16 @@ func (w *Worker) Close() error {
 	for _, i := range w.instances {
 		left = append(left, i)
 	}
-	clear(w.instances)
 	w.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
 	var errs []error
 	for _, i := range left {
-		errs = append(errs, i.free(ctx))
+		if w.forget(i) {
+			errs = append(errs, i.free(ctx))
+			w.freedFinally(i)
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -50,7 +50,7 @@ type Error struct {
 //
 // In the format `lines` every `stdout` and `stderr` event is one line of output *without its newline*, so that a client
 // may join `data` by newlines. Output that ends without a newline is sent at the end with `eol: false`; a line
-// longer than 16 MiB is sent in parts, all but the last with `eol: false`. `seq` counts the events of this answer from 0.
+// longer than 8 MiB is sent in parts, all but the last with `eol: false`. `seq` counts the events of this answer from 0.
 //
 // In the format `chunks` (always used for programs) the events are those of the run's journal: text as it comes,
 // never split inside a character. `seq` is the number in the journal, to follow the run again from `seq` + 1.

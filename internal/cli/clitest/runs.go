@@ -19,6 +19,7 @@ import (
 // Code for a fake sandbox is lines of a word and its argument:
 //
 //	out TEXT      write a line to standard output; "err TEXT" to standard error
+//	echo TEXT     the same as "out"; "print(1)" writes a 1: what 'bench' runs
 //	raw HEX       write bytes, which need not be UTF-8, to standard output
 //	result TEXT   a value of the last expression; "image" one without text
 //	lost N        N bytes of output were dropped
@@ -134,8 +135,10 @@ type call struct {
 func (e *emitter) step(r *http.Request, run *run, line string, c call) bool {
 	word, arg, _ := strings.Cut(line, " ")
 	switch word {
-	case "out":
+	case "out", "echo":
 		e.text("stdout", arg+"\n")
+	case "print(1)":
+		e.text("stdout", "1\n")
 	case "err":
 		e.text("stderr", arg+"\n")
 	case "raw":

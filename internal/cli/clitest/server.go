@@ -208,8 +208,14 @@ func (s *Server) find(w http.ResponseWriter, id string) *box {
 // live is find for calls that need a running sandbox.
 func (s *Server) live(w http.ResponseWriter, id string) *box {
 	b := s.find(w, id)
-	if b != nil && b.Status != "running" {
-		fail(w, 409, "sandbox_not_running", "the sandbox is "+b.Status)
+	if b == nil {
+		return nil
+	}
+	s.mu.Lock()
+	status := b.Status
+	s.mu.Unlock()
+	if status != "running" {
+		fail(w, 409, "sandbox_not_running", "the sandbox is "+status)
 		return nil
 	}
 	return b

@@ -274,13 +274,16 @@ func (s execService) Input(_ context.Context, stream *connect.ClientStream[agent
 		if r.stdin == nil {
 			return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("the program was started without stdin"))
 		}
-		w, err := r.stdin.Write(m.Data)
+		w, err := 0, error(nil)
+		if len(m.Data) > 0 { // the first and the last message have none, and the program may have ended before that
+			w, err = r.stdin.Write(m.Data)
+		}
 		n += uint64(w)
 		if err != nil {
 			return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("the program has closed its standard input"))
 		}
 		if m.Eof {
-			if err := r.stdin.Close(); err != nil {
+			if err := r.stdin.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 				return nil, err
 			}
 		}

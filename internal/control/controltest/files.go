@@ -20,7 +20,10 @@ import (
 )
 
 // fileService keeps a fake guest's files below root.
-type fileService struct{ root string }
+type fileService struct {
+	root            string
+	long, nameBytes int // see Machines.LongNames
+}
 
 // host returns where a guest's path is on the host.
 func (s fileService) host(p string) string {
@@ -116,8 +119,8 @@ func (s fileService) Write(_ context.Context, stream *connect.ClientStream[agent
 	}
 	defer os.Remove(tmp.Name()) // not there after the rename
 	defer tmp.Close()
-	for stream.Receive() {
-		m := stream.Msg()
+	for more := true; more; more = stream.Receive() {
+		m := stream.Msg() // the first has the header and may have all the rest
 		if _, err := tmp.Write(m.Data); err != nil {
 			return nil, wrap(err)
 		}
@@ -137,6 +140,14 @@ func (s fileService) Write(_ context.Context, stream *connect.ClientStream[agent
 
 // List lists a directory's own entries.
 func (s fileService) List(_ context.Context, r *agentv1.ListFilesRequest, stream *connect.ServerStream[agentv1.FileInfo]) error {
+	for range s.long {
+		if err := stream.Send(&agentv1.FileInfo{Path: strings.Repeat("x", s.nameBytes), Type: "file"}); err != nil {
+			return err
+		}
+	}
+	if s.long > 0 {
+		return nil
+	}
 	entries, err := os.ReadDir(s.host(r.Path))
 	if err != nil {
 		return wrap(err)

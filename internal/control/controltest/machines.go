@@ -30,6 +30,9 @@ type Machines struct {
 	// OnStop, when set, is called before a machine is stopped; its error fails the stop.
 	OnStop func(ctx context.Context, id sandbox.InstanceID) error
 
+	// longNames and nameBytes, when set, are the entries of every listing; see LongNames.
+	longNames, nameBytes int
+
 	dir   string
 	exits chan sandbox.MachineExit
 
@@ -56,6 +59,10 @@ func NewMachines(dir string) *Machines {
 	return &Machines{dir: dir, exits: make(chan sandbox.MachineExit, 64), machines: make(map[sandbox.InstanceID]*machine)}
 }
 
+// LongNames makes every guest that starts after it a hostile one, whose listings have n
+// entries with names of size bytes each.
+func (m *Machines) LongNames(n, size int) { m.longNames, m.nameBytes = n, size }
+
 // Start boots a fake machine.
 func (m *Machines) Start(ctx context.Context, r control.StartRequest) (control.Started, error) {
 	if m.OnStart != nil {
@@ -74,7 +81,7 @@ func (m *Machines) Start(ctx context.Context, r control.StartRequest) (control.S
 	mux := http.NewServeMux()
 	mux.Handle(agentv1connect.NewMachineHandler(a))
 	mux.Handle(agentv1connect.NewExecHandler(execService{a}))
-	mux.Handle(agentv1connect.NewFilesHandler(fileService{root: root}))
+	mux.Handle(agentv1connect.NewFilesHandler(fileService{root: root, long: m.longNames, nameBytes: m.nameBytes}))
 	go func() {
 		defer close(v.served)
 		_ = wire.Serve(life, guestEnd, mux, slog.New(slog.DiscardHandler)) // ends by cancel

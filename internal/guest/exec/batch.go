@@ -7,11 +7,10 @@ import (
 )
 
 const (
-	// batchWindow is how long after the beginning of a stream its events may
-	// wait for one another. Most calls of the interpreter are over by then.
-	batchWindow = 10 * time.Millisecond
-	// batchWait is how long they wait at most.
-	batchWait = 2 * time.Millisecond
+	// batchWindow is how long after the beginning of a stream its events wait
+	// for one another. Most calls of the interpreter are over by then, and are
+	// sent at their end as a whole; what takes longer is sent as it comes.
+	batchWindow = 5 * time.Millisecond
 )
 
 type batchKey struct{}
@@ -62,8 +61,6 @@ func (b *batchWriter) hold() {
 		b.held = true
 	}
 }
-
-func (b *batchWriter) pending() bool { return b != nil && b.dirty }
 
 // release sends what was postponed.
 func (b *batchWriter) release() {

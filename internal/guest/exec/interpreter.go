@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
+	"ramet.dev/ramet/internal/guest/rawio"
 	"ramet.dev/ramet/internal/guest/reap"
 )
 
@@ -245,7 +246,7 @@ func (in *interpreter) sendLocked(frame []byte) {
 
 func (in *interpreter) writeLocked() {
 	for len(in.unsent) > 0 {
-		n, err := unix.SendmsgN(in.ctl, in.unsent, nil, nil, unix.MSG_NOSIGNAL)
+		n, err := rawio.Send(in.ctl, in.unsent)
 		switch {
 		case err == nil:
 			in.unsent = in.unsent[n:]

@@ -158,6 +158,9 @@ func (j *journal) nextLocked() uint64 {
 
 func (j *journal) wakeLocked() {
 	for s := range j.subs {
+		if s.patient && j.exit == nil {
+			continue
+		}
 		select {
 		case s.wake <- struct{}{}:
 		default:
@@ -224,6 +227,8 @@ type subscriber struct {
 	seq    uint64 // of the next event to read
 	offset int64  // of that event in the spool, -1: not known
 	wake   chan struct{}
+	// patient ones are woken by the Exit only. Guarded by j.mu.
+	patient bool
 }
 
 // subscribe follows the journal from an event on. False: the journal has been
@@ -244,6 +249,12 @@ func (s *subscriber) close() {
 	defer s.j.mu.Unlock()
 	delete(s.j.subs, s)
 	s.j.closeLocked()
+}
+
+func (s *subscriber) setPatient(on bool) {
+	s.j.mu.Lock()
+	defer s.j.mu.Unlock()
+	s.patient = on
 }
 
 // next returns the events that are there, or none. end says that no more will
@@ -289,52 +300,72 @@ func (s *subscriber) readSpool(file *spool, size int64) ([]*agentv1.Event, bool,
 }
 
 // follow sends events until the run's end, an error of send, or the context's
-// end. After quiet without an event it sends a KeepAlive. Events of one moment
-// leave in one batch.
+// end. After quiet without an event it sends a KeepAlive. The events of the
+// first moments leave in one batch, so that a short run is one write.
 func (s *subscriber) follow(ctx context.Context, quiet time.Duration, batch *batchWriter, send func(*agentv1.Event) error) error {
-	var timer *time.Timer
-	begun := time.Now()
-	for {
-		events, end, err := s.next()
-		if err != nil {
+	if batch != nil {
+		if err := s.awaitEnd(ctx, batchWindow); err != nil {
 			return err
 		}
-		batch.hold()
-		for _, e := range events {
-			if err := send(e); err != nil {
-				return err
-			}
+	}
+	timer := time.NewTimer(quiet)
+	defer timer.Stop()
+	for {
+		more, err := s.sendAll(batch, send)
+		if err != nil || !more {
+			return err
 		}
-		if end {
-			return nil // whoever called us ends the stream, which flushes it
-		}
-		if len(events) > 0 {
-			continue
-		}
-		wait, early := quiet, batch.pending() && time.Since(begun) < batchWindow
-		if early {
-			wait = batchWait
-		} else {
-			batch.release()
-		}
-		if timer == nil {
-			timer = time.NewTimer(wait)
-			defer timer.Stop()
-		} else {
-			timer.Reset(wait)
-		}
+		timer.Reset(quiet)
 		select {
 		case <-s.wake:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-timer.C:
-			if early {
-				batch.release()
-				continue
-			}
 			if err := send(&agentv1.Event{Kind: &agentv1.Event_KeepAlive{KeepAlive: &agentv1.KeepAlive{}}}); err != nil {
 				return err
 			}
+		}
+	}
+}
+
+// awaitEnd waits for the run's end, at most for the given time.
+func (s *subscriber) awaitEnd(ctx context.Context, most time.Duration) error {
+	s.setPatient(true)
+	defer s.setPatient(false)
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	for !s.j.ended() {
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+			return nil
+		}
+	}
+	return nil
+}
+
+// sendAll sends the events that are there, in one batch, and says whether more
+// may come.
+func (s *subscriber) sendAll(batch *batchWriter, send func(*agentv1.Event) error) (more bool, err error) {
+	batch.hold()
+	for {
+		events, end, err := s.next()
+		if err != nil {
+			return false, err
+		}
+		for _, e := range events {
+			if err := send(e); err != nil {
+				return false, err
+			}
+		}
+		if end {
+			return false, nil // whoever called us ends the stream, which flushes it
+		}
+		if len(events) == 0 {
+			batch.release()
+			return true, nil
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ramet.dev/ramet/internal/guest/rawio"
 )
 
 // poller waits for several descriptors in one goroutine, without a thread: an
@@ -61,9 +63,9 @@ func (p *poller) wait() ([]unix.EpollEvent, error) {
 	var n int
 	var failed error
 	err := p.raw.Read(func(fd uintptr) bool {
-		n, failed = unix.EpollWait(int(fd), p.events[:], 0)
+		n, failed = rawio.Ready(int(fd), p.events[:])
 		if errors.Is(failed, unix.EINTR) {
-			n, failed = unix.EpollWait(int(fd), p.events[:], 0)
+			n, failed = rawio.Ready(int(fd), p.events[:])
 		}
 		return n > 0 || failed != nil
 	})
@@ -102,7 +104,7 @@ func newPipe() (r int, w *os.File, err error) {
 // empty now; eof when nothing will come any more.
 func readNow(fd int, buf []byte) (n int, more, eof bool) {
 	for {
-		n, err := unix.Read(fd, buf)
+		n, err := rawio.Read(fd, buf)
 		switch {
 		case err == nil && n == 0:
 			return 0, false, true

@@ -674,8 +674,20 @@ def housekeeping(message):
         for key in message.get("unset") or ():
             os.environ.pop(key, None)
         os.environ.update(message.get("set") or {})
+        forget_host()
     elif operation == "reseed":
         reseed()
+
+
+def forget_host():
+    """Drops what the standard library remembers of the machine that this one
+    was restored from. The environment is set when the machine has its name."""
+    platform = sys.modules.get("platform")
+    if platform is not None:
+        platform._uname_cache = None
+        cache = getattr(platform, "_platform_cache", None)
+        if isinstance(cache, dict):
+            cache.clear()
 
 
 def reseed():

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"ramet.dev/ramet/internal/guest/rawio"
 )
 
 // portBuffer is the size of the buffers in which the guest's driver receives.
@@ -46,7 +48,7 @@ func (v *virtioPort) Read(p []byte) (int, error) {
 	var failure error
 	err := v.raw.Read(func(fd uintptr) bool {
 		for n < len(p) {
-			got, err := unix.Read(int(fd), p[n:])
+			got, err := rawio.Read(int(fd), p[n:])
 			switch {
 			case errors.Is(err, unix.EINTR):
 				continue
@@ -75,7 +77,7 @@ func (v *virtioPort) Write(p []byte) (int, error) {
 	var failure error
 	err := v.raw.Write(func(fd uintptr) bool {
 		for n < len(p) {
-			put, err := unix.Write(int(fd), p[n:])
+			put, err := rawio.Write(int(fd), p[n:])
 			switch {
 			case errors.Is(err, unix.EINTR):
 				continue

@@ -5,6 +5,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
@@ -44,6 +45,12 @@ func Serve(ctx context.Context, port Port, handler http.Handler, logger *slog.Lo
 		ErrorLog:       log.New(io.Discard, "", 0),
 		MaxHeaderBytes: 64 << 10,
 	}
+	// Gives the server its own pool of channels. Those of the package's shared
+	// pool would come into a synctest bubble from outside, and time in the
+	// bubble would stand still.
+	if err := http2.ConfigureServer(base, server); err != nil {
+		return fmt.Errorf("configure HTTP/2: %w", err)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var sessions sync.WaitGroup
 	defer func() {
@@ -63,7 +70,7 @@ func Serve(ctx context.Context, port Port, handler http.Handler, logger *slog.Lo
 		logger.Debug("session opened")
 		sessions.Go(func() {
 			start := time.Now()
-			server.ServeConn(conn, &http2.ServeConnOpts{Context: ctx, BaseConfig: base, Handler: calls})
+			server.ServeConn(Joined(conn, false), &http2.ServeConnOpts{Context: ctx, BaseConfig: base, Handler: calls})
 			_ = conn.Close()
 			logger.Debug("session ended", "after", time.Since(start))
 		})

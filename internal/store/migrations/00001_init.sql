@@ -42,7 +42,8 @@ CREATE INDEX keys_by_age ON keys (project, created_at);
 
 -- What is being done to a sandbox. Written with the change that begins an
 -- operation, removed with the change that ends it: what is here at a start of
--- the server was cut short.
+-- the server was cut short, and the log says so. What is then done follows from
+-- the sandbox's state alone.
 CREATE TABLE intents (
     sandbox    TEXT NOT NULL PRIMARY KEY REFERENCES sandboxes (id) ON DELETE CASCADE,
     operation  TEXT NOT NULL,

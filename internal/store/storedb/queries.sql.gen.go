@@ -75,12 +75,12 @@ func (q *Queries) DeleteKey(ctx context.Context, arg DeleteKeyParams) (int64, er
 	return result.RowsAffected()
 }
 
-const deleteStoppedBefore = `-- name: DeleteStoppedBefore :execrows
-DELETE FROM sandboxes WHERE state = 'stopped' AND updated_at < ?1
+const deleteEndedBefore = `-- name: DeleteEndedBefore :execrows
+DELETE FROM sandboxes WHERE state IN ('stopped', 'failed') AND updated_at < ?1
 `
 
-func (q *Queries) DeleteStoppedBefore(ctx context.Context, before int64) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deleteStoppedBefore, before)
+func (q *Queries) DeleteEndedBefore(ctx context.Context, before int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteEndedBefore, before)
 	if err != nil {
 		return 0, err
 	}

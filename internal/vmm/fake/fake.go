@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 
 	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
 )
 
@@ -194,15 +195,16 @@ type saved struct {
 
 func load(c vmm.Config) (saved, error) {
 	var s saved
-	b, err := os.ReadFile(filepath.Join(c.Source.Snapshot, snapshotName))
+	path := filepath.Join(c.Source.Snapshot, snapshotName)
+	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, fmt.Errorf("there is no snapshot in %s: %w", c.Source.Snapshot, err)
+		return s, &snapshot.CorruptError{Path: path, Reason: "it is missing"}
 	}
 	if err != nil {
 		return s, fmt.Errorf("read snapshot: %w", err)
 	}
 	if err := json.Unmarshal(b, &s); err != nil {
-		return s, fmt.Errorf("read snapshot: %w", err)
+		return s, &snapshot.CorruptError{Path: path, Reason: err.Error()}
 	}
 	if s.ImageHash != c.Source.Image.Hash || s.VCPUs != c.Shape.VCPUs {
 		return s, fmt.Errorf("the snapshot is of image %s with %d vCPUs: %w", s.ImageHash, s.VCPUs, vmm.ErrSnapshotMismatch)

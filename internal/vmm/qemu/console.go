@@ -148,11 +148,16 @@ func (c *console) String() string {
 	return s
 }
 
-// stderr returns what QEMU complained about, on one line.
+// maxComplaint bounds what of QEMU's own output goes into an error, in bytes:
+// errors are logged and kept in records.
+const maxComplaint = 1 << 10
+
+// stderr returns what QEMU complained about last, on one line.
 func (c *console) stderr() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return strings.Join(strings.Fields(printable(c.errs)), " ")
+	last := c.errs[max(0, len(c.errs)-maxComplaint):]
+	return strings.Join(strings.Fields(printable(last)), " ")
 }
 
 // waitFor blocks until the console shows text or the context ends.

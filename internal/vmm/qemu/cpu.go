@@ -2,7 +2,9 @@ package qemu
 
 import (
 	"bufio"
+	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -55,12 +57,41 @@ func hostCPU() (vendor, model string) {
 	return vendor, model
 }
 
-// tscKHz measures the rate of the host's time stamp counter in about 10 ms.
-// Guests calibrate to it when they boot and keep it in their snapshot.
-func tscKHz() int64 {
-	begin, first := time.Now(), rdtsc()
-	for time.Since(begin) < 10*time.Millisecond {
+// tscKHz measures the rate of the host's time stamp counter, in about 25 ms.
+// Guests calibrate to it when they boot and keep it in their snapshot, so a
+// wrong result here condemns a good snapshot: both ends of a measurement are
+// readings that nothing interrupted, and the middle one of five counts.
+func tscKHz(now func() time.Duration, tsc func() int64) int64 {
+	const rounds, length = 5, 5 * time.Millisecond
+	var rates [rounds]int64
+	for i := range rates {
+		begin, first := readTogether(now, tsc)
+		for now()-begin < length {
+		}
+		end, last := readTogether(now, tsc)
+		rates[i] = int64(float64(last-first) / (end - begin).Seconds() / 1000)
 	}
-	took, ticks := time.Since(begin), rdtsc()-first
-	return int64(float64(ticks) / took.Seconds() / 1000)
+	slices.Sort(rates[:])
+	return rates[rounds/2]
+}
+
+// readTogether reads both clocks at one instant. Of some attempts it takes the
+// one that took least: it was not interrupted between the readings.
+func readTogether(now func() time.Duration, tsc func() int64) (at time.Duration, ticks int64) {
+	const attempts = 16
+	shortest := time.Duration(math.MaxInt64)
+	for range attempts {
+		before := now()
+		t := tsc()
+		if took := now() - before; took < shortest {
+			shortest, at, ticks = took, before+took/2, t
+		}
+	}
+	return at, ticks
+}
+
+// hostTSC is tscKHz of this host; 0 where there is no such counter.
+func hostTSC() int64 {
+	begin := time.Now()
+	return tscKHz(func() time.Duration { return time.Since(begin) }, func() int64 { return int64(rdtsc()) })
 }

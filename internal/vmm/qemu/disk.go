@@ -23,8 +23,11 @@ func layerNode(i int) string { return fmt.Sprintf("layer%d", i) }
 // it does not depend on the snapshot's directory, and checks them.
 func (d *Driver) linkLayers(snapDir, dir string, layers []snapshot.File) error {
 	for i, l := range layers {
-		path := filepath.Join(dir, layerName(i))
-		if err := snapshot.LinkOrCopy(filepath.Join(snapDir, l.Name), path); err != nil {
+		src, path := filepath.Join(snapDir, l.Name), filepath.Join(dir, layerName(i))
+		if err := snapshot.LinkOrCopy(src, path); err != nil {
+			if _, serr := os.Lstat(src); errors.Is(serr, os.ErrNotExist) {
+				return &snapshot.CorruptError{Path: src, Reason: "it is missing"}
+			}
 			return fmt.Errorf("link disk layer: %w", err)
 		}
 		f, err := os.Open(path)

@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -81,6 +80,8 @@ type Driver struct {
 
 	probe sync.Mutex // held while a probe runs
 
+	removing dirLocks
+
 	mu    sync.Mutex
 	accel string // guarded by mu; "" until it is decided
 	kvm   KVMProbe
@@ -137,7 +138,7 @@ func New(cfg Config) (*Driver, error) {
 		d.log.Warn("cannot turn huge pages off; snapshots may be larger than needed", "err", err)
 	}
 	d.vendor, d.cpu = hostCPU()
-	d.tsc = tscKHz()
+	d.tsc = hostTSC()
 	d.cgroups = findCgroups(cfg.Cgroup)
 	return d, nil
 }
@@ -212,27 +213,4 @@ func qemuVersion(binary string) (version, error) {
 		return v, sandbox.Errorf(sandbox.Unsupported, "qemu_too_old", "QEMU %s is too old; 7.2 or later is needed", v)
 	}
 	return v, nil
-}
-
-// Remove kills what is left of the machine in dir, frees its uid and removes
-// dir. It trusts only the uid pool and the record for what to kill.
-func (d *Driver) Remove(ctx context.Context, dir string) error {
-	dir = filepath.Clean(dir)
-	uid, err := d.uids.taken(dir)
-	if err != nil {
-		return err
-	}
-	if uid != 0 {
-		if err := killUID(ctx, uid); err != nil {
-			return fmt.Errorf("remove machine %s: %w", filepath.Base(dir), err)
-		}
-		d.cgroups.remove(uid)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove machine %s: %w", filepath.Base(dir), err)
-	}
-	if uid != 0 {
-		return d.uids.free(uid)
-	}
-	return nil
 }

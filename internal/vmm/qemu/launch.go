@@ -78,7 +78,11 @@ func (s *start) launch(context.Context) error {
 	m.memory, m.base = s.memory, s.base
 	m.reap = cmd.Wait
 	m.watch()
-	s.onFail(func() error { return m.destroy() })
+	s.onFail(func() error {
+		err := m.destroy()
+		s.undead = err != nil
+		return err
+	})
 	s.give.close()
 	return s.settle(cmd.Process.Pid)
 }

@@ -27,6 +27,8 @@ type start struct {
 	give     fdTable  // what QEMU inherits
 	console  *console
 	m        *Machine
+	// undead says that the process could not be ended: its uid stays taken.
+	undead bool
 	// probing starts a machine to see whether a kernel boots: it is chatty.
 	probing bool
 
@@ -112,6 +114,12 @@ func (s *start) fail(step string, err error) error {
 	for _, e := range entries {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(s.cfg.Dir, e.Name())))
 	}
+	// By now the process has ended and all that it said has been read.
+	if s.console != nil {
+		if text := s.console.String(); text != "" {
+			return &vmm.StartError{Err: err, Console: text}
+		}
+	}
 	return err
 }
 
@@ -172,7 +180,12 @@ func (s *start) reserve(context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.onFail(func() error { return s.d.uids.free(uid) })
+	s.onFail(func() error {
+		if s.undead {
+			return nil // Remove tries again, and finds the process by its uid
+		}
+		return s.d.uids.free(uid, s.cfg.Dir)
+	})
 	s.rec.UID = uid
 	return s.rec.write(s.cfg.Dir)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -124,9 +123,9 @@ func (m *Machine) addFDs(ctx context.Context, files ...*os.File) (int, error) {
 
 // loadState feeds the snapshot's device state to a QEMU that waits for it.
 func (s *start) loadState(ctx context.Context) error {
-	f, err := os.Open(filepath.Join(s.cfg.Source.Snapshot, s.manifest.State.Name))
+	f, err := s.manifest.State.Open(s.cfg.Source.Snapshot)
 	if err != nil {
-		return fmt.Errorf("open device state: %w", err)
+		return err
 	}
 	defer f.Close()
 	if s.manifest.State.Size > maxState {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"ramet.dev/ramet/internal/sandbox"
 )
 
@@ -15,6 +17,9 @@ import (
 // each other's memory. A uid is taken while a file named after it exists; the
 // file holds the instance directory that it was taken for, so that a uid whose
 // machine is gone can be found again after a crash.
+//
+// Several servers may share the directory, so whatever looks at a file and then
+// acts on it does so under a lock of the directory.
 type uidPool struct {
 	dir         string
 	base, count int
@@ -27,8 +32,31 @@ func newUIDPool(dir string, base, count int) (*uidPool, error) {
 	return &uidPool{dir, base, count}, nil
 }
 
+// lock takes the directory's lock, also from other processes. It is held for
+// some file operations only.
+func (p *uidPool) lock() (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(p.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the uids: %w", err)
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		if err == nil {
+			return func() { _ = f.Close() }, nil // which unlocks
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return nil, errors.Join(fmt.Errorf("lock the uids: %w", err), f.Close())
+		}
+	}
+}
+
 // take reserves a uid for the machine in instanceDir.
 func (p *uidPool) take(instanceDir string) (int, error) {
+	unlock, err := p.lock()
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
 	if uid, err := p.scan(instanceDir); err != nil || uid != 0 {
 		return uid, err
 	}
@@ -66,7 +94,7 @@ func (p *uidPool) scan(instanceDir string) (int, error) {
 	return 0, nil
 }
 
-// reclaim frees the uids whose instance directory is gone.
+// reclaim, with the lock held, frees the uids whose instance directory is gone.
 func (p *uidPool) reclaim() error {
 	for uid := p.base; uid < p.base+p.count; uid++ {
 		dir, err := os.ReadFile(p.path(uid))
@@ -84,7 +112,7 @@ func (p *uidPool) reclaim() error {
 			return err
 		}
 		if len(pids) == 0 {
-			if err := p.free(uid); err != nil {
+			if err := p.freeLocked(uid, string(dir)); err != nil {
 				return err
 			}
 		}
@@ -117,7 +145,25 @@ func (p *uidPool) taken(instanceDir string) (int, error) {
 // owns says whether the uid is one of this pool. Nothing outside of it may be killed by uid.
 func (p *uidPool) owns(uid int) bool { return uid >= p.base && uid < p.base+p.count && uid != 0 }
 
-func (p *uidPool) free(uid int) error {
+// free gives back the uid of instanceDir. One that belongs to another machine
+// by now stays taken.
+func (p *uidPool) free(uid int, instanceDir string) error {
+	unlock, err := p.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return p.freeLocked(uid, instanceDir)
+}
+
+func (p *uidPool) freeLocked(uid int, instanceDir string) error {
+	dir, err := os.ReadFile(p.path(uid))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && string(dir) != instanceDir {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("free uid %d: %w", uid, err)
+	}
 	if err := os.Remove(p.path(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("free uid %d: %w", uid, err)
 	}

@@ -3,6 +3,7 @@ package qemu
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -115,6 +116,10 @@ func TestConsole(t *testing.T) {
 	}
 	if c.stderr() != "qemu: complaint" {
 		t.Errorf("stderr %q", c.stderr())
+	}
+	c.errs = []byte(strings.Repeat("x", 5000) + " last")
+	if s := c.stderr(); len(s) > maxComplaint || !strings.HasSuffix(s, "x last") {
+		t.Errorf("stderr of %d bytes", len(s))
 	}
 	st, err := os.Stat(filepath.Join(dir, consoleLog))
 	if err != nil || st.Size() > 2*limit {
@@ -300,7 +305,178 @@ func TestRecordOfAnotherProcess(t *testing.T) {
 }
 
 func TestTSC(t *testing.T) {
-	if khz := tscKHz(); khz < 500_000 || khz > 10_000_000 {
+	if khz := hostTSC(); khz < 500_000 || khz > 10_000_000 {
 		t.Errorf("the time stamp counter runs at %d kHz", khz)
+	}
+}
+
+// TestTSCOfABusyHost interrupts the measurement anywhere, for longer than it takes.
+func TestTSCOfABusyHost(t *testing.T) {
+	const khz = 2_500_000
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var at time.Duration
+		pass := func() {
+			at += 100 * time.Nanosecond
+			if r.IntN(8) == 0 {
+				at += time.Duration(r.IntN(int(8 * time.Millisecond)))
+			}
+		}
+		got := tscKHz(
+			func() time.Duration { pass(); return at },
+			func() int64 { pass(); return int64(at) * khz / int64(time.Millisecond) },
+		)
+		if off := float64(got-khz) / khz; off > tscTolerance/10 || off < -tscTolerance/10 {
+			t.Fatalf("seed %d: measured %d kHz instead of %d", seed, got, khz)
+		}
+	}
+}
+
+// process runs a program as a machine's uid until the test ends.
+func process(t *testing.T, uid int) *exec.Cmd {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to start a process as somebody else")
+	}
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+// TestRemoveTwiceAtOnce is two Removes of one machine, between which its uid
+// gets another owner: the second must leave that one alone.
+func TestRemoveTwiceAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	pool, err := newUIDPool(filepath.Join(dir, "uids"), 910000, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Driver{uids: pool}
+	old, next := filepath.Join(dir, "old"), filepath.Join(dir, "next")
+	if err := errors.Join(os.Mkdir(old, 0o700), os.Mkdir(next, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	uid, err := pool.take(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := d.removing.lock(t.Context(), old) // the first Remove is at work
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan error, 1)
+	go func() { second <- d.Remove(t.Context(), old) }()
+	for waiting := false; !waiting; {
+		d.removing.mu.Lock()
+		waiting = d.removing.locks[old].users == 2
+		d.removing.mu.Unlock()
+		select {
+		case err := <-second:
+			t.Fatalf("the second did not wait for the first: %v", err)
+		default:
+		}
+	}
+	if err := pool.free(uid, old); err != nil { // the first ends
+		t.Fatal(err)
+	}
+	if got, err := pool.take(next); err != nil || got != uid {
+		t.Fatalf("the next machine has uid %d, %v; this test wants %d", got, err, uid)
+	}
+	stranger := process(t, uid)
+	first()
+	if err := <-second; err != nil {
+		t.Fatal(err)
+	}
+	if st, err := readStat(stranger.Process.Pid); err != nil || st.State == 'Z' {
+		t.Errorf("the process of another machine was killed: %c, %v", st.State, err)
+	}
+	if got, err := pool.taken(next); err != nil || got != uid {
+		t.Errorf("the other machine's uid was freed: %d, %v", got, err)
+	}
+	if err := pool.free(uid, old); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := pool.taken(next); err != nil || got != uid {
+		t.Errorf("a uid was freed by the machine that had it before: %d, %v", got, err)
+	}
+	if len(d.removing.locks) != 0 {
+		t.Error("locks are left")
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	unlock, err := d.removing.lock(t.Context(), next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if err := d.Remove(over, next); !errors.Is(err, context.Canceled) {
+		t.Errorf("Remove waits although its context has ended: %v", err)
+	}
+}
+
+// TestFailedStartKeepsTheUIDOfAProcessThatLives is a start whose process does not die:
+// nobody else may get its uid, and Remove must find it.
+func TestFailedStartKeepsTheUIDOfAProcessThatLives(t *testing.T) {
+	for _, undead := range []bool{false, true} {
+		dir := t.TempDir()
+		pool, err := newUIDPool(filepath.Join(dir, "uids"), 920000, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := vmm.Config{Instance: sandbox.NewInstanceID(), Dir: filepath.Join(dir, "machine")}
+		if err := os.Mkdir(c.Dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		s := &start{d: &Driver{uids: pool}, cfg: c}
+		if err := s.reserve(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		timeout := errors.New("it hangs")
+		s.onFail(func() error { // as launch does
+			if !undead {
+				return nil
+			}
+			s.undead = true
+			return timeout
+		})
+		boom := errors.New("boom")
+		err = s.fail("connect", boom)
+		if !errors.Is(err, boom) || errors.Is(err, timeout) != undead {
+			t.Errorf("undead %v: %v", undead, err)
+		}
+		if uid, err := pool.taken(c.Dir); err != nil || (uid != 0) != undead {
+			t.Errorf("undead %v: uid %d, %v", undead, uid, err)
+		}
+	}
+}
+
+// TestFailedStartTellsWhatTheMachineSaid has a console and QEMU's own errors.
+func TestFailedStartTellsWhatTheMachineSaid(t *testing.T) {
+	dir := t.TempDir()
+	c, err := openConsole(dir, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := writerFor(dir, stderrName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.WriteString("qemu: no such device\n"); err != nil {
+		t.Fatal(err)
+	}
+	s := &start{d: &Driver{}, cfg: vmm.Config{Dir: dir}, console: c}
+	s.onFail(func() error { return errors.Join(w.Close(), c.finish()) })
+	boom := errors.New("boom")
+	err = s.fail("connect", boom)
+	var said *vmm.StartError
+	if !errors.As(err, &said) || said.Console != "qemu: no such device\n" || !errors.Is(err, boom) {
+		t.Errorf("got %v, %+v", err, said)
 	}
 }

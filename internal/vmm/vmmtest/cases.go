@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
 )
 
@@ -334,6 +335,49 @@ func (s *Suite) mismatchRefused(t *testing.T) {
 			t.Errorf("start with another %s: %v", name, err)
 		}
 	}
+}
+
+// damagedRefused damages each file of a copy of the golden snapshot. The memory is
+// left alone: a driver may have read it before.
+func (s *Suite) damagedRefused(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	files, err := os.ReadDir(s.Golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if info, err := f.Info(); err != nil || info.Size() > 256<<20 {
+			continue
+		}
+		for name, damage := range map[string]func(path string) error{"flipped": flipFirstByte, "missing": os.Remove} {
+			dir := t.TempDir()
+			for _, f := range files {
+				if err := snapshot.LinkOrCopy(filepath.Join(s.Golden, f.Name()), filepath.Join(dir, f.Name())); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := damage(filepath.Join(dir, f.Name())); err != nil {
+				t.Fatal(err)
+			}
+			var corrupt *snapshot.CorruptError
+			if _, err := s.Driver.Start(ctx, s.Config(t, dir, false)); !errors.As(err, &corrupt) {
+				t.Errorf("start with %s %s: %v", f.Name(), name, err)
+			}
+		}
+	}
+}
+
+func flipFirstByte(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	b[0] ^= 0xff
+	if err := os.Remove(path); err != nil { // it may be a link to what others use
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
 }
 
 func (s *Suite) failedStart(t *testing.T) {

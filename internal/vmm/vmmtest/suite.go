@@ -71,6 +71,7 @@ func Run(t *testing.T, subject Subject) {
 		{"AdoptNothing", s.adoptNothing},
 		{"RemoveKills", s.remove},
 		{"MismatchIsRefused", s.mismatchRefused},
+		{"DamagedSnapshotIsRefused", s.damagedRefused},
 		{"FailedStartLeavesNothing", s.failedStart},
 		{"Stats", s.stats},
 	} {

@@ -95,6 +95,9 @@ func (a *archiver) directory(dir, prefix string) error {
 		f, err = os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 		return err
 	})
+	if errors.Is(err, unix.ENOENT) && prefix != "" {
+		return nil // it went away since it was listed
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
@@ -104,7 +107,7 @@ func (a *archiver) directory(dir, prefix string) error {
 			return err
 		}
 		batch, err := f.Readdirnames(batchSize)
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || errors.Is(err, unix.ENOENT) { // read to its end, or removed meanwhile
 			return nil
 		}
 		if err != nil {
@@ -178,12 +181,15 @@ func (a *archiver) file(path string, h *tar.Header, st *unix.Stat_t) error {
 			a.links[key] = h.Name
 		}
 	}
-	var f *os.File
+	var (
+		f      *os.File
+		opened *unix.Stat_t
+	)
 	err := a.id.do(func() (err error) {
-		f, st, err = openRegular(path)
+		f, opened, err = openRegular(path)
 		return err
 	})
-	if errors.Is(err, unix.ENOENT) {
+	if errors.Is(err, unix.ENOENT) { // it went away since it was listed
 		delete(a.links, inode{st.Dev, st.Ino})
 		return nil
 	}
@@ -191,17 +197,17 @@ func (a *archiver) file(path string, h *tar.Header, st *unix.Stat_t) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	defer f.Close()
-	h.Typeflag, h.Size = tar.TypeReg, st.Size
+	h.Typeflag, h.Size = tar.TypeReg, opened.Size
 	if err := a.tar.WriteHeader(h); err != nil {
 		return err
 	}
 	// The header has the size; a file that grows is cut there, one that
 	// shrinks is filled up with zeros, as tar programs do.
-	n, err := io.CopyBuffer(onlyWriter{a.tar}, io.LimitReader(onlyReader{f}, st.Size), a.buf)
+	n, err := io.CopyBuffer(onlyWriter{a.tar}, io.LimitReader(onlyReader{f}, opened.Size), a.buf)
 	if err != nil {
 		return err
 	}
-	_, err = io.CopyBuffer(onlyWriter{a.tar}, io.LimitReader(zeros{}, st.Size-n), a.buf)
+	_, err = io.CopyBuffer(onlyWriter{a.tar}, io.LimitReader(zeros{}, opened.Size-n), a.buf)
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -116,6 +117,35 @@ func TestArchiveOfOneFile(t *testing.T) {
 	}
 	_, err = archive(t, c, filepath.Join(dir, "none"), "")
 	wantErrno(t, err, connect.CodeNotFound, "ENOENT")
+}
+
+func TestArchiveWhileFilesComeAndGo(t *testing.T) {
+	c, dir := start(t)
+	stop, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			sub := filepath.Join(dir, fmt.Sprintf("d%d", n%8))
+			_ = os.Mkdir(sub, 0o755)
+			f, g := filepath.Join(sub, "f"), filepath.Join(sub, "g")
+			_ = os.WriteFile(f, []byte("abc"), 0o644)
+			_ = os.Link(f, g)
+			_ = os.RemoveAll(sub)
+		}
+	}()
+	for range 100 {
+		if _, err := archive(t, c, dir, ""); err != nil {
+			t.Errorf("an archive of a changing directory: %v", err)
+			break
+		}
+	}
+	close(stop)
+	<-gone
 }
 
 func makeTar(t *testing.T, entries ...*tar.Header) []byte {

@@ -165,12 +165,17 @@ func (c *Client) forget(id string) {
 func (c *Client) send(ctx context.Context, line []byte, files []*os.File) error {
 	c.write.Lock()
 	defer c.write.Unlock()
+	// Also when it ended while others wrote. A deadline in the past would make
+	// the write fail, as if QEMU did not read.
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(30 * time.Second) // a live QEMU reads at once
 	}
 	if err := c.conn.SetWriteDeadline(deadline); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrClosed, err) // it fails for no other reason
 	}
 	var oob []byte
 	if len(files) > 0 {
@@ -185,8 +190,11 @@ func (c *Client) send(ctx context.Context, line []byte, files []*os.File) error 
 		_, err = c.conn.Write(line[n:])
 	}
 	runtime.KeepAlive(files) // their descriptors must stay open until here
-	if err != nil {
+	if err != nil && (n > 0 || !errors.Is(err, os.ErrDeadlineExceeded)) {
 		c.conn.Close() // the reader sees it and fails everybody
+	}
+	if errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("%w: %w", ErrClosed, err)
 	}
 	return err
 }

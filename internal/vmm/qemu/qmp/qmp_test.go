@@ -146,6 +146,20 @@ func TestRunEnds(t *testing.T) {
 	})
 }
 
+// TestExpiredCallLeavesTheConnection is a call that has no time left: it must
+// fail alone, and not take the monitor from all that follow.
+func TestExpiredCallLeavesTheConnection(t *testing.T) {
+	q := connect(t, ok)
+	over, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	if err := q.Run(over, "late", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if err := q.Run(t.Context(), "next", nil, nil); err != nil {
+		t.Errorf("the call after it: %v", err)
+	}
+}
+
 func TestConnectFails(t *testing.T) {
 	for name, hello := range map[string]string{
 		"ended": "", "not a greeting": "{\"return\": {}}\n", "garbage": "hello\n", "endless": strings.Repeat("x", maxLine+100),

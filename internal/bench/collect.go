@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+
+	"ramet.dev/ramet/internal/progress"
+)
+
+// turns is into how many parts the samples of a benchmark and of its floor are
+// cut. They are taken in turns, so that what else the host does meets both.
+const turns = 5
+
+// series is what a probe gave.
+type series struct {
+	first    *Sample // the cold one; nil when it failed
+	samples  []Sample
+	failures int
+	err      error // the first failure
+}
+
+func (s *series) fail(err error) {
+	s.failures++
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// collector takes the samples of one probe: a cold one, some calls that are not
+// kept, and n that are.
+type collector struct {
+	b    Benchmark
+	what string // for the one who waits
+	n    int
+	open opener
+
+	series series
+	probe  Probe
+	calls  int // so far
+	row    int // failures since the last success
+	over   bool
+}
+
+func newCollector(b Benchmark, what string, n int, open opener) *collector {
+	return &collector{b: b, what: what, n: n, open: open}
+}
+
+// inTurns takes all samples of all collectors and closes their probes.
+func inTurns(ctx context.Context, all ...*collector) {
+	for _, c := range all {
+		defer c.close(ctx)
+		c.start(ctx)
+	}
+	for turn := 1; turn <= turns; turn++ {
+		for _, c := range all {
+			c.take(ctx, 1+c.b.warm+c.n*turn/turns)
+		}
+	}
+}
+
+func (c *collector) start(ctx context.Context) {
+	probe, err := bounded(ctx, c.open)
+	if err != nil {
+		c.over = true
+		if ctx.Err() == nil {
+			c.series.fail(err)
+		}
+		return
+	}
+	c.probe = probe
+}
+
+// take makes calls until there were total of them.
+func (c *collector) take(ctx context.Context, total int) {
+	for !c.over && c.calls < total {
+		sample, err := bounded(ctx, c.probe.Once)
+		if ctx.Err() != nil {
+			c.over = true
+			return
+		}
+		i := c.calls
+		c.calls++
+		progress.Report(ctx, progress.Event{
+			Step: c.b.Name, Detail: c.what, Fraction: float64(c.calls) / float64(1+c.b.warm+c.n),
+		})
+		if err != nil {
+			c.series.fail(err)
+			c.row++
+			c.over = c.row >= maxFailures
+			continue
+		}
+		c.row = 0
+		switch {
+		case i == 0:
+			c.series.first = &sample
+		case i > c.b.warm:
+			c.series.samples = append(c.series.samples, sample)
+		}
+	}
+}
+
+func (c *collector) close(ctx context.Context) {
+	if c.probe.Close == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	defer cancel()
+	if err := c.probe.Close(ctx); err != nil {
+		c.series.fail(fmt.Errorf("clean up after %s: %w", c.what, err))
+	}
+}

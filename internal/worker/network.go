@@ -1,0 +1,104 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"ramet.dev/ramet/internal/network"
+)
+
+const (
+	// attachTimeout bounds giving a running machine a new gateway.
+	attachTimeout = 10 * time.Second
+	// A machine whose stream breaks more often than this is ended: something is
+	// wrong with it that a new gateway does not cure.
+	attachBurst = 5
+	attachEvery = time.Minute
+	// endPatience is how long the end of a machine's process may come after
+	// the end of its streams.
+	endPatience = 2 * time.Second
+)
+
+// keepNetwork gives the machine a new gateway whenever the stream to the last
+// one breaks, and returns when the machine or ctx has ended. Connections of the
+// guest through the old gateway are lost. An error is why a machine that
+// still runs has no network any more.
+func (w *Worker) keepNetwork(ctx context.Context, i *Instance) error {
+	often := rate.NewLimiter(rate.Every(attachEvery), attachBurst)
+	for {
+		gateway := i.currentGateway()
+		if gateway == nil {
+			return nil
+		}
+		select {
+		case <-i.machine.Done():
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-gateway.Done():
+		}
+		cause := gateway.Err()
+		policy := gateway.Policy()
+		if err := gateway.Close(); err != nil {
+			w.log.Warn("close a broken gateway", "instance", i.ID, "err", err)
+		}
+		err := fmt.Errorf("the stream broke %d times: %w", attachBurst+1, cause)
+		if often.Allow() {
+			err = w.reattach(ctx, i, policy)
+		}
+		if err == nil {
+			w.log.Warn("network stream attached again", "instance", i.ID, "cause", cause)
+			continue
+		}
+		// The streams of a process that ends are closed before it is gone.
+		select {
+		case <-i.machine.Done():
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-time.After(endPatience):
+			return err
+		}
+	}
+}
+
+func (w *Worker) reattach(ctx context.Context, i *Instance, p network.Policy) error {
+	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
+	defer cancel()
+	conn, err := i.machine.DialNetwork(ctx)
+	if err != nil {
+		return fmt.Errorf("open the network stream again: %w", err)
+	}
+	g, err := w.cfg.Network.Attach(conn, p, network.WithName(string(i.ID)))
+	if err != nil {
+		return err
+	}
+	if !i.setGateway(g) {
+		return g.Close() // the instance is being freed
+	}
+	return nil
+}
+
+// currentGateway returns nil when the instance is being freed.
+func (i *Instance) currentGateway() *network.Gateway {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended {
+		return nil
+	}
+	return i.gateway
+}
+
+// setGateway says whether free, which closes the gateway, is still to come.
+func (i *Instance) setGateway(g *network.Gateway) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended {
+		return false
+	}
+	i.gateway = g
+	return true
+}
