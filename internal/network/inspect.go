@@ -46,6 +46,7 @@ type inspector struct {
 
 	step     func(b []byte) (int, error) // consumes what is judged, 0 for more
 	held     []byte
+	pause    bool  // let pass what is judged before the next step
 	requests int   // HTTP requests so far
 	body     int64 // bytes left of a body, a chunk or a TLS record
 	early    bool  // the TLS client may send early data
@@ -58,14 +59,16 @@ func newInspector(judge func(string) error, wait func() (bool, error)) *inspecto
 }
 
 // feed takes the next bytes and returns those that may pass on. They are valid
-// until the next call.
+// until the next call. When paused returns true, it has to be called again,
+// with nothing, after they have passed on.
 func (i *inspector) feed(b []byte) ([]byte, error) {
 	if len(i.held) > 0 {
 		b = append(i.held, b...)
 		i.held = nil
 	}
+	i.pause = false
 	done := 0
-	for done < len(b) {
+	for done < len(b) && !i.pause {
 		n, err := i.step(b[done:])
 		if err != nil {
 			return nil, err
@@ -76,7 +79,7 @@ func (i *inspector) feed(b []byte) ([]byte, error) {
 		done += n
 	}
 	if rest := b[done:]; len(rest) > 0 {
-		if len(rest) > maxHeld {
+		if len(rest) > maxHeld && !i.pause {
 			return nil, errHeldTooLong
 		}
 		i.held = bytes.Clone(rest)
@@ -86,6 +89,9 @@ func (i *inspector) feed(b []byte) ([]byte, error) {
 
 // pending says whether bytes are held back.
 func (i *inspector) pending() bool { return len(i.held) > 0 }
+
+// paused says whether to call feed again.
+func (i *inspector) paused() bool { return i.pause && i.pending() }
 
 // raw passes everything: there is nothing more to judge.
 func (i *inspector) raw(b []byte) (int, error) { return len(b), nil }

@@ -65,7 +65,7 @@ func (i *inspector) head(b []byte) (int, error) {
 	case r.length > 0:
 		i.step, i.body = i.inBody, r.length
 	case r.webSocket && i.requests == 1:
-		i.step = i.upgrade
+		i.step, i.pause = i.upgrade, true // the server has to see the request first
 	default:
 		i.step = i.head
 	}

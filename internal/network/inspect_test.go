@@ -34,11 +34,14 @@ func inspectAll(data []byte, piece int, switched bool) (r inspected) {
 	}
 	in := newInspector(judge, func() (bool, error) { return switched, nil })
 	for b := range slices.Chunk(data, piece) {
-		out, err := in.feed(b)
-		r.passed = append(r.passed, out...)
-		if err != nil {
-			r.err = err
-			return r
+		for again := true; again; again = in.paused() {
+			out, err := in.feed(b)
+			r.passed = append(r.passed, out...)
+			if err != nil {
+				r.err = err
+				return r
+			}
+			b = nil
 		}
 	}
 	if in.pending() {

@@ -3,6 +3,7 @@ package network
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net/netip"
 	"time"
 )
@@ -51,11 +52,25 @@ func (x *inspection) judge(shown string) error {
 	return nil
 }
 
-// sent takes what the guest sends and returns what may pass on.
-func (x *inspection) sent(b []byte) ([]byte, error) {
+// pass writes to w what may pass on of the bytes that the guest sends.
+func (x *inspection) pass(b []byte, w io.Writer) error {
 	if x == nil {
-		return b, nil
+		_, err := w.Write(b)
+		return err
 	}
+	for {
+		out, err := x.feed(b)
+		if err == nil && len(out) > 0 {
+			_, err = w.Write(out)
+		}
+		if err != nil || !x.in.paused() {
+			return err
+		}
+		b = nil
+	}
+}
+
+func (x *inspection) feed(b []byte) ([]byte, error) {
 	out, err := x.in.feed(b)
 	if len(out) > 0 {
 		x.stop() // what is held back now is new
@@ -65,6 +80,7 @@ func (x *inspection) sent(b []byte) ([]byte, error) {
 		x.refuse(err)
 	case !x.in.pending():
 		x.stop()
+	case x.in.paused(): // upgrade has a deadline of its own
 	case x.deadline == nil:
 		x.deadline = time.AfterFunc(x.g.limits.HeadTimeout, func() {
 			if x.g.begin() {
@@ -130,7 +146,7 @@ func (x *inspection) wait() (switched bool, err error) {
 	}
 }
 
-// stop ends the deadline. Like sent, it is for the goroutine that reads from
+// stop ends the deadline. Like pass, it is for the goroutine that reads from
 // the guest, or after it.
 func (x *inspection) stop() {
 	if x != nil && x.deadline != nil {

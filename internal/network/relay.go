@@ -80,10 +80,7 @@ func (r *relay) toHost() error {
 		n, err := r.guest.readNow(buf[:])
 		if err == nil {
 			r.flow.touch()
-			var out []byte
-			if out, err = r.names.sent(buf[:n]); err == nil && len(out) > 0 {
-				_, err = r.host.Write(out)
-			}
+			err = r.names.pass(buf[:n], r.host)
 		}
 		buffers.Put(buf)
 		switch {
