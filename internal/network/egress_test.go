@@ -217,6 +217,7 @@ func TestEgressAllowListOverHTTP(t *testing.T) {
 	port, hosts := web(t, (*httptest.Server).Start)
 	g, _ := newEgressGuest(t, policyOf(t, "allow good.test", "allow also.test", "allow rebound.test"))
 	client := g.http()
+	client.Transport.(*http.Transport).DisableKeepAlives = true
 
 	// The address alone, in the forms that a C library takes, before and after
 	// a name that is not allowed was tried.
@@ -234,8 +235,21 @@ func TestEgressAllowListOverHTTP(t *testing.T) {
 	if body, err := get(client, "http://good.test:"+port, ""); err != nil || body != "host good.test:"+port {
 		t.Fatalf("good.test: %q, %v", body, err)
 	}
-	// The address is known now, as that of good.test; the host is spoofed, in
-	// a later request of the same connection too.
+	// The address is known now, as that of good.test; the host is spoofed, also
+	// in a later request of one connection.
+	conn := g.dial("127.0.0.1:" + port)
+	r := bufio.NewReader(conn)
+	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: good.test\r\n\r\n")
+	if res, err := http.ReadResponse(r, nil); err != nil {
+		t.Fatal(err)
+	} else if b, err := io.ReadAll(res.Body); err != nil || string(b) != "host good.test" {
+		t.Fatalf("%q, %v", b, err)
+	}
+	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n")
+	if _, err := r.ReadByte(); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("after a spoofed host: %v, want a reset", err)
+	}
+	g.mustDeny("tcp", "evil.test", "allow list")
 	if _, err := get(client, "http://good.test:"+port, "evil.test"); err == nil {
 		t.Error("a spoofed host is reached")
 	}
@@ -244,12 +258,17 @@ func TestEgressAllowListOverHTTP(t *testing.T) {
 		t.Errorf("another allowed name at the same address: %q, %v", body, err)
 	}
 	// Redirects.
-	for _, to := range []string{"http://evil.test:" + port, "http://127.0.0.2:" + port, "http://10.0.0.1:" + port, "http://169.254.169.254/"} {
+	for to, reason := range map[string]string{
+		"http://evil.test:" + port:      reasonNotListed,
+		"http://198.51.100.2:" + port:   reasonNotListed,
+		"http://10.0.0.1:" + port:       "private",
+		"http://169.254.169.254/latest": "metadata",
+	} {
 		if body, err := get(client, "http://good.test:"+port+"/?to="+to, ""); err == nil {
 			t.Errorf("redirect to %s: %q", to, body)
 		}
-		if d := g.denial(); d.Reason == "" {
-			t.Errorf("redirect to %s: %+v", to, d)
+		if d := g.denial(); d.Reason != reason {
+			t.Errorf("redirect to %s: %+v, want %q", to, d, reason)
 		}
 	}
 	// Rebinding: an allowed name at an address that nobody may reach.
@@ -428,9 +447,11 @@ func TestEgressUpgradeToWebSocket(t *testing.T) {
 	start := func(answer string) string {
 		return serveTCP(t, func(c *net.TCPConn) {
 			io.ReadFull(c, make([]byte, len(request)))
-			io.WriteString(c, answer)
-			b := make([]byte, 5)
-			n, _ := io.ReadFull(c, b)
+			n, b := 0, make([]byte, 5)
+			if answer != "" {
+				io.WriteString(c, answer)
+				n, _ = io.ReadFull(c, b)
+			}
 			got <- string(b[:n])
 		})
 	}

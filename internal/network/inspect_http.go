@@ -36,7 +36,7 @@ func (i *inspector) head(b []byte) (int, error) {
 	case end >= 0:
 		text = text[:end]
 	}
-	if bareLineFeed(text) {
+	if bareLineFeed(text) || !mayBeRequest(text) {
 		return 0, errRequest
 	}
 	if end < 0 {
