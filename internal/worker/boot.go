@@ -24,7 +24,7 @@ type Request struct {
 	Instance sandbox.InstanceID
 	Template string
 	Shape    sandbox.Shape
-	Egress   bool
+	Network  network.Policy
 	Identity Identity
 }
 
@@ -179,7 +179,7 @@ func (b *boot) attachNetwork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g, err := b.w.cfg.Network.Attach(conn, network.Policy{Egress: b.Egress})
+	g, err := b.w.cfg.Network.Attach(conn, b.Network)
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}

@@ -76,6 +76,14 @@ func (i *Instance) PID() int { return i.machine.PID() }
 // Isolation says what stands between the guest and the host.
 func (i *Instance) Isolation() sandbox.Isolation { return i.driver.Isolation() }
 
+// SetPolicy changes what the guest may reach. Connections that are no longer
+// allowed are cut.
+func (i *Instance) SetPolicy(p network.Policy) { i.gateway.SetPolicy(p) }
+
+// Denials returns what the gateway refused, at most a few per second. It is
+// closed when the instance ends; nobody has to read it.
+func (i *Instance) Denials() <-chan network.Denial { return i.gateway.Events() }
+
 // hangUp closes the agent connection, so that a snapshot does not hold an open one.
 func (i *Instance) hangUp() {
 	i.mu.Lock()
