@@ -106,6 +106,7 @@ func (i *inspector) sniff(b []byte) (int, error) {
 	text := bytes.TrimLeft(b, "\r\n")
 	line, _, ended := bytes.Cut(text, []byte("\n"))
 	switch {
+	case isGit(text):
 	case !ended && mayBeRequest(text):
 		if len(text) > maxFirstLine {
 			return 0, errHeldTooLong
@@ -151,6 +152,15 @@ func isRequest(line string) bool {
 	target, ok := strings.CutPrefix(upper, "GET")
 	trimmed := strings.TrimLeft(target, spaces)
 	return ok && trimmed != target && (strings.HasPrefix(trimmed, "/") || strings.HasPrefix(trimmed, "HTTP"))
+}
+
+// isGit says whether the bytes are a request to a git daemon, the one known
+// protocol whose client sends what could be a method and a space, but no line
+// end. No HTTP server takes such a method and then a zero byte.
+func isGit(b []byte) bool {
+	const length = 4
+	line, _, ok := bytes.Cut(b, []byte{0})
+	return ok && len(line) > length && bytes.HasPrefix(line[length:], []byte("git-")) && !bytes.ContainsAny(line, "\r\n")
 }
 
 // isTokenByte says whether c can be in an HTTP method or header name.

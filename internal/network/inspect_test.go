@@ -113,6 +113,8 @@ func TestInspectHTTP(t *testing.T) {
 		{"*1\r\n$4\r\nPING\r\n", "", nil},
 		{"GET key\r\n", "", nil}, // redis
 		{"\x00\x00\x00\x08\x04\xd2\x16\x2f", "", nil},
+		{"003agit-upload-pack /repo\x00host=good.test\x00", "", nil},
+		{"003agit-upload-pack / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "evil.test", errEvil},
 		{"PING", "-", errHeldEOF},
 	} {
 		for _, piece := range []int{1, 7, len(tt.data)} {

@@ -29,9 +29,10 @@ import (
 //     list is Allow with Deny 0.0.0.0/0.
 //
 // Names that are not allowed do not resolve: see (*compiled).resolves. Where
-// names matter for a destination (see (*compiled).nameMatters), the ports of
-// DNS (53, 853) are closed, and so is QUIC, which hides the name; clients fall
-// back to TCP. A rule that allows the address opens both.
+// names matter for a destination (see (*compiled).nameMatters), QUIC is closed,
+// which hides the name, so clients fall back to TCP; and so are the ports of
+// DNS (53, 853), but for an address that a rule allows. Names do not matter
+// where a rule allows the address and no rule by domain could deny it.
 //
 // What cannot be seen: a host that is asked for inside TLS, at a server whose
 // name is allowed ("domain fronting"), and what a proxy does that is allowed.
