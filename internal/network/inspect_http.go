@@ -75,12 +75,7 @@ func (i *inspector) head(b []byte) (int, error) {
 // bareLineFeed says whether there is one without its carriage return. Some
 // servers end a line there and others do not.
 func bareLineFeed(b []byte) bool {
-	for n, c := range b {
-		if c == '\n' && (n == 0 || b[n-1] != '\r') {
-			return true
-		}
-	}
-	return false
+	return bytes.Count(b, []byte("\n")) != bytes.Count(b, []byte(lineEnd))
 }
 
 // upgrade is after a request for WebSocket, as the first of its connection:

@@ -36,6 +36,7 @@ import (
 //
 // What cannot be seen: a host that is asked for inside TLS, at a server whose
 // name is allowed ("domain fronting"), and what a proxy does that is allowed.
+// Who runs the DNS of an allowed name decides which public addresses it opens.
 // Names that are only denied can be reached by an address that the guest knows
 // from elsewhere, if no bytes show the name. Use an allow list against code
 // that wants out.
