@@ -12,6 +12,7 @@ import (
 
 	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/image"
+	"ramet.dev/ramet/internal/network"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/worker"
 )
@@ -26,7 +27,7 @@ func (m machines) Start(ctx context.Context, r control.StartRequest) (control.St
 		Instance: sb.Instance,
 		Template: sb.Template,
 		Shape:    sb.Shape,
-		Egress:   sb.Egress,
+		Policy:   network.Policy{Egress: sb.Egress},
 		Identity: worker.Identity{Hostname: hostname(sb.ID), MachineID: machineID(sb.ID), Env: sb.Env},
 	})
 	if err != nil {

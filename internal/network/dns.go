@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +14,8 @@ import (
 )
 
 const (
-	dnsPort = 53
+	dnsPort    = 53
+	dnsTLSPort = 853
 	// dnsDatagram is the largest DNS datagram of the guest, in bytes.
 	dnsDatagram = 4096
 )
@@ -23,9 +23,14 @@ const (
 var errMismatch = errors.New("answer to another question")
 
 // dnsServer answers the guest's questions at the gateway's address by putting
-// them to the host's name servers, unchanged but for the id. It keeps no
-// cache. AAAA records are taken out of the answers: the guest has no IPv6, and
-// programs that try it first would hang.
+// them to the host's name servers: the question alone, with nothing else that
+// the guest wrote. It keeps no cache, but remembers which addresses it gave out
+// for a name. AAAA records are taken out of the answers: the guest has no IPv6,
+// and programs that try it first would hang.
+//
+// Names that the policy does not allow are answered REFUSED, without asking
+// anybody, with the reason for clients that can show one. It is not NXDOMAIN:
+// the name may exist, and a policy can change, so nobody should remember it.
 type dnsServer struct {
 	g         *Gateway
 	upstreams func() ([]netip.AddrPort, error)
@@ -99,18 +104,29 @@ func (s *dnsServer) answer(q *dns.Msg, udp bool) *dns.Msg {
 		return refuse(dns.RcodeNotImplemented)
 	case q.Question[0].Qtype == dns.TypeAXFR || q.Question[0].Qtype == dns.TypeIXFR:
 		return refuse(dns.RcodeRefused)
-	case !s.g.Policy().Egress:
-		s.g.deny(Denial{Proto: "dns", Name: q.Question[0].Name, Reason: reasonEgress})
-		return refuse(dns.RcodeRefused)
 	}
-	reply, err := s.resolve(q, udp)
+	if v := s.g.current().resolves(q.Question[0].Name); !v.ok() {
+		return s.refuse(q, v)
+	}
+	reply, err := s.resolve(plainQuestion(q), udp)
 	if err != nil {
 		s.g.log.Debug("dns question failed", "name", q.Question[0].Name, "err", err)
 		return refuse(dns.RcodeServerFailure)
 	}
+	// The policy may have changed meanwhile.
+	c := s.g.current()
+	if v := c.resolves(q.Question[0].Name); !v.ok() {
+		return s.refuse(q, v)
+	}
+	if v := c.deniesChain(reply.Answer); !v.ok() {
+		return s.refuse(q, v)
+	}
 	reply.Id = q.Id
-	reply.Answer = withoutAAAA(reply.Answer)
-	reply.Extra = withoutAAAA(reply.Extra)
+	hidden := c.allow.hasDomains() || c.deny.hasDomains()
+	for _, section := range []*[]dns.RR{&reply.Answer, &reply.Ns, &reply.Extra} {
+		*section = withoutTypes(*section, hidden)
+	}
+	s.g.pinAnswer(q.Question[0].Name, reply)
 	reply.Compress = true
 	if udp {
 		size := dns.MinMsgSize
@@ -120,15 +136,6 @@ func (s *dnsServer) answer(q *dns.Msg, udp bool) *dns.Msg {
 		reply.Truncate(size)
 	}
 	return reply
-}
-
-func withoutAAAA(rrs []dns.RR) []dns.RR {
-	return slices.DeleteFunc(rrs, func(rr dns.RR) bool {
-		if sig, ok := rr.(*dns.RRSIG); ok {
-			return sig.TypeCovered == dns.TypeAAAA
-		}
-		return rr.Header().Rrtype == dns.TypeAAAA
-	})
 }
 
 // resolve puts the question to one upstream after the other, until one has an

@@ -22,33 +22,41 @@ type flow struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	last   atomic.Int64 // time of the last byte, Unix nanoseconds
+
+	// names are those of the address when the flow began.
+	names []string
+	// inspect says that its bytes are looked at, because its name matters.
+	inspect bool
+	// shown is the last name that they showed.
+	shown atomic.Pointer[string]
 }
 
 func (f *flow) touch() { f.last.Store(time.Now().UnixNano()) }
 
 // open registers a flow, or returns a reason why not. It registers first and
 // asks the policy then, so that a change of policy in between misses nothing.
-func (g *Gateway) open(proto int, dst netip.AddrPort) (*flow, string) {
+func (g *Gateway) open(proto int, dst netip.AddrPort) (*flow, verdict) {
 	limit := g.limits.TCPConns
 	if proto == protoUDP {
 		limit = g.limits.UDPSessions
 	}
-	f := &flow{proto: proto, dst: dst}
+	f := &flow{proto: proto, dst: dst, names: g.pins.names(dst.Addr(), time.Now())}
 	f.touch()
 	g.mu.Lock()
 	if g.count[proto] >= limit {
 		g.mu.Unlock()
-		return nil, reasonLimit
+		return nil, verdict{reason: reasonLimit}
 	}
 	f.ctx, f.cancel = context.WithCancel(g.ctx)
+	f.inspect = g.policy.nameMatters(dst)
 	g.count[proto]++
 	g.flows[f] = struct{}{}
 	g.mu.Unlock()
-	if reason := g.verdict(dst); reason != "" {
+	if v := g.verdict(f); !v.ok() {
 		g.drop(f)
-		return nil, reason
+		return nil, v
 	}
-	return f, ""
+	return f, allowed
 }
 
 // drop ends and forgets a flow.

@@ -29,6 +29,7 @@ type Gateway struct {
 	log    *slog.Logger
 	limits Limits
 	rules  *rules
+	pins   *pins
 
 	link  *link
 	stack *stack.Stack
@@ -43,7 +44,7 @@ type Gateway struct {
 
 	mu      sync.Mutex
 	closing bool
-	policy  Policy
+	policy  *compiled
 	flows   map[*flow]struct{}
 	count   [2]int // of flows, by protocol
 
@@ -74,7 +75,8 @@ func newGateway(n *Network, conn net.Conn, p Policy, opts []Option) (*Gateway, e
 	g := &Gateway{
 		limits:  n.cfg.Limits,
 		rules:   n.rules,
-		policy:  p,
+		pins:    newPins(),
+		policy:  compile(p),
 		flows:   map[*flow]struct{}{},
 		events:  make(chan Denial, 64),
 		limiter: rate.NewLimiter(eventsPerSecond, eventsBurst),
@@ -142,35 +144,57 @@ func (g *Gateway) Done() <-chan struct{} { return g.ctx.Done() }
 func (g *Gateway) Err() error { return context.Cause(g.ctx) }
 
 // Policy returns what the guest may do now.
-func (g *Gateway) Policy() Policy {
+func (g *Gateway) Policy() Policy { return g.current().Policy }
+
+func (g *Gateway) current() *compiled {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.policy
 }
 
 // SetPolicy changes what the guest may do. Connections and sessions that the
-// new policy does not allow are cut.
+// new policy does not allow are cut, and so are those whose name matters now
+// and did not when they began, because nobody has looked.
 func (g *Gateway) SetPolicy(p Policy) {
+	c := compile(p)
 	g.mu.Lock()
-	g.policy = p
+	g.policy = c
 	flows := make([]*flow, 0, len(g.flows))
 	for f := range g.flows {
 		flows = append(flows, f)
 	}
 	g.mu.Unlock()
+	if !g.begin() {
+		return // Close cuts them
+	}
+	defer g.work.Done()
 	for _, f := range flows {
-		if g.verdict(f.dst) != "" {
+		if v := g.verdict(f); !v.ok() {
+			g.denyFlow(f, v)
 			f.cancel()
 		}
 	}
 }
 
-// verdict returns "" when the guest may reach dst now, else the reason why not.
-func (g *Gateway) verdict(dst netip.AddrPort) string {
-	if !g.Policy().Egress {
-		return reasonEgress
+// verdict says whether the guest may have the flow now, by what is known of it.
+func (g *Gateway) verdict(f *flow) verdict {
+	c := g.current()
+	if !c.Egress {
+		return verdict{reason: reasonEgress}
 	}
-	return g.rules.check(dst.Addr())
+	if reason := g.rules.check(f.dst.Addr()); reason != "" {
+		return verdict{reason: reason}
+	}
+	if v := c.judgeAny(f.dst, f.names); !v.ok() {
+		return v
+	}
+	if !f.inspect && c.nameMatters(f.dst) {
+		return verdict{reason: reasonUninspected, rule: ruleUnreadable}
+	}
+	if shown := f.shown.Load(); shown != nil {
+		return c.judgeShown(f.dst, *shown)
+	}
+	return allowed
 }
 
 // Stats returns a snapshot of the counters.

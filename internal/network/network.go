@@ -9,7 +9,9 @@
 // which reach into the guest by Gateway.Dial.
 //
 // The rules are enforced where a connection is dialled, on the numeric address
-// that is dialled, so names, redirects and rebinding cannot get around them.
+// that is dialled, so names, redirects and rebinding cannot get around them. A
+// policy with rules by domain is also enforced in the DNS, and on the names
+// that connections show: Policy says how.
 //
 // What a guest does not get: IPv6 (AAAA records are taken out of DNS answers,
 // so that nobody waits for addresses that lead nowhere), ICMP beyond the
@@ -17,7 +19,7 @@
 // Gateway.Dial, multicast and broadcast.
 //
 // Start reading at gateway.go; the way of a packet is link.go, filter.go, then
-// tcp.go or udp.go, which ask rules.go.
+// tcp.go or udp.go, which ask rules.go and policy.go.
 package network
 
 import (
@@ -58,6 +60,7 @@ type Limits struct {
 	DialTimeout time.Duration // of a TCP connection to the outside, 15 s
 	TCPIdle     time.Duration // after which a silent connection is reset, 2 h
 	UDPIdle     time.Duration // after which a silent session is forgotten, 90 s
+	HeadTimeout time.Duration // for the bytes of a connection that show its name, 10 s
 	DNSTimeout  time.Duration // for one question to one upstream, 3 s
 	DNSInFlight int           // questions at once, 128
 }
@@ -68,6 +71,7 @@ func (l *Limits) setDefaults() {
 	setDefault(&l.DialTimeout, 15*time.Second)
 	setDefault(&l.TCPIdle, 2*time.Hour)
 	setDefault(&l.UDPIdle, 90*time.Second)
+	setDefault(&l.HeadTimeout, 10*time.Second)
 	setDefault(&l.DNSTimeout, 3*time.Second)
 	setDefault(&l.DNSInFlight, 128)
 }
@@ -76,14 +80,6 @@ func setDefault[T int | time.Duration](p *T, v T) {
 	if *p <= 0 {
 		*p = v
 	}
-}
-
-// Policy is what one guest may do. It can change while the guest runs.
-type Policy struct {
-	// Egress allows connections to the outside. Without it every connection
-	// is refused and DNS answers REFUSED; ARP, DHCP and the metadata service
-	// go on, for they end at the gateway.
-	Egress bool
 }
 
 // Network makes gateways. It is safe for concurrent use and holds nothing that

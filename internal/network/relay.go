@@ -36,10 +36,12 @@ type relay struct {
 	flow  *flow
 	guest *guestEnd
 	host  *net.TCPConn
+	// names is nil unless the name of the connection matters.
+	names *inspection
 }
 
-func newRelay(f *flow, ep tcpip.Endpoint, wq *waiter.Queue, host *net.TCPConn) *relay {
-	return &relay{flow: f, guest: &guestEnd{ep: ep, wq: wq, done: f.ctx.Done()}, host: host}
+func newRelay(f *flow, ep tcpip.Endpoint, wq *waiter.Queue, host *net.TCPConn, names *inspection) *relay {
+	return &relay{flow: f, guest: &guestEnd{ep: ep, wq: wq, done: f.ctx.Done()}, host: host, names: names}
 }
 
 // run returns when the connection is over and nothing of it is left.
@@ -49,6 +51,7 @@ func (r *relay) run() {
 	wg.Go(func() { r.finish(r.toHost()) })
 	wg.Go(func() { r.finish(r.toGuest()) })
 	wg.Wait()
+	r.names.stop()
 	if !stop() {
 		// Reset, or about to be; both ends may be closed more than once.
 		r.reset()
@@ -77,7 +80,7 @@ func (r *relay) toHost() error {
 		n, err := r.guest.readNow(buf[:])
 		if err == nil {
 			r.flow.touch()
-			_, err = r.host.Write(buf[:n])
+			err = r.names.pass(buf[:n], r.host)
 		}
 		buffers.Put(buf)
 		switch {
@@ -87,6 +90,9 @@ func (r *relay) toHost() error {
 				return err
 			}
 		case errors.Is(err, io.EOF):
+			if err := r.names.ended(); err != nil {
+				return err
+			}
 			return r.host.CloseWrite()
 		default:
 			return err
@@ -104,6 +110,7 @@ func (r *relay) toGuest() error {
 		if err != nil {
 			return err
 		}
+		r.names.received(buf[:n])
 		if n > 0 {
 			r.flow.touch()
 			err = r.guest.write(buf[:n])

@@ -40,9 +40,9 @@ func (g *Gateway) handleTCP(r *tcp.ForwarderRequest) {
 	defer g.work.Done()
 	id := r.ID()
 	dst := toAddrPort(id.LocalAddress, id.LocalPort)
-	f, reason := g.open(protoTCP, dst)
-	if reason != "" {
-		g.deny(Denial{Proto: protoNames[protoTCP], Dst: dst, Reason: reason})
+	f, v := g.open(protoTCP, dst)
+	if !v.ok() {
+		g.denyFlow(&flow{proto: protoTCP, dst: dst}, v)
 		r.Complete(true)
 		return
 	}
@@ -67,7 +67,7 @@ func (g *Gateway) handleTCP(r *tcp.ForwarderRequest) {
 	}
 	ep.SocketOptions().SetDelayOption(false)
 	g.stats.tcpTotal.Add(1)
-	newRelay(f, ep, wq, host).run()
+	newRelay(f, ep, wq, host, g.newInspection(f)).run()
 }
 
 func (g *Gateway) dialOut(f *flow) (*net.TCPConn, error) {

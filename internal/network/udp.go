@@ -28,10 +28,16 @@ func (g *Gateway) handleUDP(id stack.TransportEndpointID, pkt *stack.PacketBuffe
 	if dst.Port() == 0 || dst.Addr() == gatewayAddr || !g.begin() {
 		return false
 	}
-	f, reason := g.open(protoUDP, dst)
-	if reason != "" {
+	f, v := g.open(protoUDP, dst)
+	if !v.ok() {
+		g.denyFlow(&flow{proto: protoUDP, dst: dst}, v)
 		g.work.Done()
-		g.deny(Denial{Proto: protoNames[protoUDP], Dst: dst, Reason: reason})
+		return false
+	}
+	if first := pkt.Data().AsRange().Capped(quicHeader).ToSlice(); f.inspect && isQUIC(first) {
+		g.refuseQUIC(f)
+		g.drop(f)
+		g.work.Done()
 		return false
 	}
 	s, err := g.newSession(f, id, pkt)
@@ -50,9 +56,20 @@ func (g *Gateway) handleUDP(id stack.TransportEndpointID, pkt *stack.PacketBuffe
 	return true
 }
 
+// refuseQUIC reports that a session is refused, or cut, for its datagrams are
+// QUIC. "Port unreachable" makes clients try TCP, where the name can be seen.
+func (g *Gateway) refuseQUIC(f *flow) {
+	v := verdict{reason: reasonQUIC, rule: ruleQUIC}
+	if len(f.names) > 0 {
+		v.name = f.names[0]
+	}
+	g.denyFlow(f, v)
+}
+
 // session moves the datagrams between one port of the guest and one address
 // outside.
 type session struct {
+	g     *Gateway
 	flow  *flow
 	guest *guestEnd
 	host  *net.UDPConn
@@ -71,7 +88,7 @@ func (g *Gateway) newSession(f *flow, id stack.TransportEndpointID, pkt *stack.P
 		host.Close()
 		return nil, err
 	}
-	return &session{flow: f, guest: &guestEnd{ep: ep, wq: wq, done: f.ctx.Done()}, host: host}, nil
+	return &session{g: g, flow: f, guest: &guestEnd{ep: ep, wq: wq, done: f.ctx.Done()}, host: host}, nil
 }
 
 // createUDP makes the endpoint of a new session and gives it the packet.
@@ -109,6 +126,11 @@ func (s *session) toHost() {
 		n, err := s.guest.readNow(buf[:])
 		if err == nil {
 			s.flow.touch()
+			if s.flow.inspect && isQUIC(buf[:n]) {
+				buffers.Put(buf)
+				s.g.refuseQUIC(s.flow)
+				return
+			}
 			_, err = s.host.Write(buf[:n])
 		}
 		buffers.Put(buf)

@@ -24,7 +24,7 @@ type Request struct {
 	Instance sandbox.InstanceID
 	Template string
 	Shape    sandbox.Shape
-	Egress   bool
+	Policy   network.Policy
 	Identity Identity
 }
 
@@ -177,11 +177,11 @@ func (b *boot) attachNetwork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g, err := b.w.cfg.Network.Attach(conn, network.Policy{Egress: b.Egress}, network.WithName(string(b.Instance)))
+	g, err := b.w.cfg.Network.Attach(conn, b.Policy, network.WithName(string(b.Instance)))
 	if err != nil {
 		return err // the stream was the gateway's
 	}
-	b.inst.gateway = g
+	b.inst.gateway, b.inst.policy = g, b.Policy
 	b.onFail(func(context.Context) error { return g.Close() })
 	return nil
 }

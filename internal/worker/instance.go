@@ -34,6 +34,7 @@ type Instance struct {
 	mu      sync.Mutex
 	guest   *guest.Client    // guarded by mu; nil before the first dial
 	gateway *network.Gateway // guarded by mu
+	policy  network.Policy   // guarded by mu; what the gateway has, and the next one gets
 	ended   bool             // guarded by mu; free has begun
 }
 
@@ -111,6 +112,26 @@ func (i *Instance) PID() int { return i.machine.PID() }
 
 // Isolation says what stands between the guest and the host.
 func (i *Instance) Isolation() sandbox.Isolation { return i.driver.Isolation() }
+
+// SetPolicy changes what the guest may reach. Connections that are no longer
+// allowed are cut.
+func (i *Instance) SetPolicy(p network.Policy) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	// While the stream is attached again this gateway is a closed one; the next has the policy too.
+	i.policy = p
+	if i.gateway != nil {
+		i.gateway.SetPolicy(p)
+	}
+}
+
+// Denials returns what the gateway that is attached now refuses, at most a few
+// per second. It is closed when that gateway ends; nobody has to read it.
+func (i *Instance) Denials() <-chan network.Denial {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.gateway.Events()
+}
 
 // hangUp closes the agent connection, so that a snapshot does not hold an open one.
 // It waits for one that is being opened, which takes agentTimeout at most.

@@ -170,7 +170,7 @@ func TestLeftoversThatStick(t *testing.T) {
 func TestNetworkIsAttachedAgain(t *testing.T) {
 	b := newBench(t, nil)
 	r := b.request()
-	r.Egress = true
+	r.Policy.Egress = true
 	i, err := b.Start(b.ctx(), r)
 	if err != nil {
 		t.Fatal(err)

@@ -41,13 +41,12 @@ func (w *Worker) keepNetwork(ctx context.Context, i *Instance) error {
 		case <-gateway.Done():
 		}
 		cause := gateway.Err()
-		policy := gateway.Policy()
 		if err := gateway.Close(); err != nil {
 			w.log.Warn("close a broken gateway", "instance", i.ID, "err", err)
 		}
 		err := fmt.Errorf("the stream broke %d times: %w", attachBurst+1, cause)
 		if often.Allow() {
-			err = w.reattach(ctx, i, policy)
+			err = w.reattach(ctx, i)
 		}
 		if err == nil {
 			w.log.Warn("network stream attached again", "instance", i.ID, "cause", cause)
@@ -65,14 +64,14 @@ func (w *Worker) keepNetwork(ctx context.Context, i *Instance) error {
 	}
 }
 
-func (w *Worker) reattach(ctx context.Context, i *Instance, p network.Policy) error {
+func (w *Worker) reattach(ctx context.Context, i *Instance) error {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
 	conn, err := i.machine.DialNetwork(ctx)
 	if err != nil {
 		return fmt.Errorf("open the network stream again: %w", err)
 	}
-	g, err := w.cfg.Network.Attach(conn, p, network.WithName(string(i.ID)))
+	g, err := w.cfg.Network.Attach(conn, i.currentPolicy(), network.WithName(string(i.ID)))
 	if err != nil {
 		return err
 	}
@@ -92,7 +91,14 @@ func (i *Instance) currentGateway() *network.Gateway {
 	return i.gateway
 }
 
-// setGateway says whether free, which closes the gateway, is still to come.
+func (i *Instance) currentPolicy() network.Policy {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.policy
+}
+
+// setGateway says whether free, which closes the gateway, is still to come. The
+// policy may have changed while the gateway was attached.
 func (i *Instance) setGateway(g *network.Gateway) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -100,5 +106,6 @@ func (i *Instance) setGateway(g *network.Gateway) bool {
 		return false
 	}
 	i.gateway = g
+	g.SetPolicy(i.policy)
 	return true
 }

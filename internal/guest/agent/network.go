@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -69,7 +68,7 @@ func configureEthernet(fd int) error {
 	if err := linkUp(fd, ethernet); err != nil {
 		return err
 	}
-	return addDefaultRoute(fd, netip.MustParseAddr(layout.GatewayIP))
+	return setDefaultRoute(netip.MustParseAddr(layout.GatewayIP), layout.AdvertisedMSS)
 }
 
 func linkUp(fd int, name string) error {
@@ -83,38 +82,6 @@ func linkUp(fd int, name string) error {
 	r.SetUint16(r.Uint16() | unix.IFF_UP)
 	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r); err != nil {
 		return fmt.Errorf("set %s up: %w", name, err)
-	}
-	return nil
-}
-
-// routeEntry is struct rtentry of <linux/route.h> on 64-bit machines.
-type routeEntry struct {
-	_           uint64
-	destination unix.RawSockaddrInet4
-	gateway     unix.RawSockaddrInet4
-	mask        unix.RawSockaddrInet4
-	flags       uint16
-	_           [3]uint16
-	_           uint64
-	tos, class  uint8
-	_           [3]uint16
-	metric      int16
-	device      uintptr
-	mtu, window uint64
-	irtt        uint16
-}
-
-func addDefaultRoute(fd int, gateway netip.Addr) error {
-	const routeUp, routeGateway = 1, 2 // RTF_UP, RTF_GATEWAY
-	entry := routeEntry{
-		destination: unix.RawSockaddrInet4{Family: unix.AF_INET},
-		gateway:     unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: gateway.As4()},
-		mask:        unix.RawSockaddrInet4{Family: unix.AF_INET},
-		flags:       routeUp | routeGateway,
-	}
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCADDRT, uintptr(unsafe.Pointer(&entry)))
-	if errno != 0 && errno != unix.EEXIST {
-		return fmt.Errorf("add default route: %w", errno)
 	}
 	return nil
 }
