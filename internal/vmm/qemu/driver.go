@@ -138,7 +138,7 @@ func New(cfg Config) (*Driver, error) {
 	}
 	d.vendor, d.cpu = hostCPU()
 	d.tsc = tscKHz()
-	d.cgroups = findCgroups(cfg.Cgroup)
+	d.cgroups = findCgroups(cgroupRoot, cfg.Cgroup)
 	return d, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +50,8 @@ type Machine struct {
 	network net.Conn // guarded by mu
 	running bool     // guarded by mu; what the caller asked for
 	nextSet int      // guarded by mu; the next add-fd set
+
+	released atomic.Bool // the process may go on without us
 }
 
 var _ vmm.Machine = (*Machine)(nil)
@@ -84,16 +87,29 @@ func (d *Driver) newMachine(c vmm.Config, rec record, pid int, con *console) (*M
 	}, nil
 }
 
-// watch starts the goroutine that waits for the process's end and then gives
-// back all that the machine holds in this process.
+// errReleased is how a Machine ends that the server let go of.
+var errReleased = errors.New("the server let go of the machine")
+
+// watch starts the goroutine that waits for the process's end, or for Release,
+// and then gives back all that the machine holds in this process.
 func (m *Machine) watch() {
 	life, end := context.WithCancel(context.Background())
 	m.life = life
 	go func() {
 		defer close(m.done)
-		m.err = m.exitError(waitPidfd(m.pidfd))
+		werr := waitPidfd(m.pidfd)
 		end()
-		errs := []error{m.console.finish(), m.pidfd.Close()}
+		var errs []error
+		if werr != nil && m.released.Load() {
+			m.err = errReleased
+			errs = append(errs, m.console.abandon())
+		} else {
+			m.err = m.exitError(werr)
+			errs = append(errs, m.console.finish())
+		}
+		if err := m.pidfd.Close(); !errors.Is(err, os.ErrClosed) {
+			errs = append(errs, err)
+		}
 		var exit *ExitError
 		if errors.As(m.err, &exit) {
 			exit.Stderr = m.console.stderr()
@@ -258,6 +274,17 @@ func (m *Machine) Kill(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("kill machine: %w", context.Cause(ctx))
 	}
+}
+
+// Release closes all that this process has of the machine. QEMU sees its
+// connections end and listens again.
+func (m *Machine) Release() error {
+	m.released.Store(true)
+	if err := m.pidfd.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("release machine: %w", err)
+	}
+	<-m.done
+	return nil
 }
 
 // destroy is Kill for a start that failed.
