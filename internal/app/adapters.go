@@ -12,6 +12,7 @@ import (
 
 	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/image"
+	"ramet.dev/ramet/internal/network"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/worker"
 )
@@ -26,7 +27,7 @@ func (m machines) Start(ctx context.Context, r control.StartRequest) (control.St
 		Instance: sb.Instance,
 		Template: sb.Template,
 		Shape:    sb.Shape,
-		Egress:   sb.Egress,
+		Policy:   policyOf(sb),
 		Identity: worker.Identity{Hostname: hostname(sb.ID), MachineID: machineID(sb.ID), Env: sb.Env},
 	})
 	if err != nil {
@@ -34,6 +35,9 @@ func (m machines) Start(ctx context.Context, r control.StartRequest) (control.St
 	}
 	return control.Started{Isolation: i.Isolation(), TemplateHash: i.Template.Hash, Steps: i.Steps}, nil
 }
+
+// policyOf is what the guest of a sandbox may reach.
+func policyOf(sb sandbox.Sandbox) network.Policy { return network.Policy{Egress: sb.Egress} }
 
 // hostname is a sandbox's name in its own shell: enough of the id to recognise it by.
 func hostname(id sandbox.ID) string { return "sbx-" + string(id[:12]) }
@@ -55,10 +59,7 @@ func (m machines) Guest(ctx context.Context, id sandbox.InstanceID) (control.Gue
 
 func (m machines) Stop(ctx context.Context, id sandbox.InstanceID) error { return m.w.Stop(ctx, id) }
 
-func (m machines) Alive(id sandbox.InstanceID) bool {
-	_, err := m.w.Instance(id)
-	return err == nil
-}
+func (m machines) Alive(id sandbox.InstanceID) bool { return m.w.Alive(id) }
 
 func (m machines) Console(id sandbox.InstanceID) (string, error) {
 	i, err := m.w.Instance(id)
@@ -143,7 +144,11 @@ func (a *App) workerTemplate(name string) (worker.Template, error) {
 	if err != nil {
 		return worker.Template{}, err
 	}
-	return worker.Template{Name: built.Name, Hash: built.Hash, Dir: built.Dir, Image: built.Image(), Env: image.GuestEnv()}, nil
+	return asWorkerTemplate(built), nil
+}
+
+func asWorkerTemplate(built image.Artifact) worker.Template {
+	return worker.Template{Name: built.Name, Hash: built.Hash, Dir: built.Dir, Image: built.Image(), Env: image.GuestEnv()}
 }
 
 // hostMemoryMB is how much memory the host has, in MiB.

@@ -62,7 +62,8 @@ func New(ctx context.Context, cfg config.Server, version string) (_ *App, err er
 
 func (a *App) onClose(f func() error) { a.cleanup = append(a.cleanup, f) }
 
-// Close frees everything, machines included. It may be called once, after Run has returned.
+// Close frees everything but the machines, which run on for the next server to
+// adopt. It may be called once, after Run has returned.
 func (a *App) Close() error {
 	var errs []error
 	for n := len(a.cleanup) - 1; n >= 0; n-- {
@@ -146,6 +147,9 @@ func (a *App) openControl(ctx context.Context) error {
 		return err
 	}
 	a.onClose(records.Close)
+	if err := a.adopt(ctx, records); err != nil {
+		return err
+	}
 	memory, err := hostMemoryMB()
 	if err != nil {
 		return err

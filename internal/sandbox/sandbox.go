@@ -37,6 +37,9 @@ type InstanceID string
 // NewInstanceID returns a fresh random id.
 func NewInstanceID() InstanceID { return InstanceID(randomHex()) }
 
+// ParseInstanceID accepts 32 lower-case hexadecimal digits.
+func ParseInstanceID(s string) (InstanceID, bool) { return InstanceID(s), isHex32(s) }
+
 func randomHex() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails, see crypto/rand
@@ -81,6 +84,10 @@ var transitions = map[State][]State{
 	Failed:      {Stopping},
 	Stopped:     {},
 }
+
+// HasMachine says that a sandbox in the state has a machine, which outlives the
+// server. A machine that is only being made, or ended, does not count.
+func (s State) HasMachine() bool { return s == Running || s == Hibernating || s == Waking }
 
 // CanBecome says whether the table allows the change from s to next.
 func (s State) CanBecome(next State) bool {

@@ -24,7 +24,7 @@ type Request struct {
 	Instance sandbox.InstanceID
 	Template string
 	Shape    sandbox.Shape
-	Egress   bool
+	Policy   network.Policy
 	Identity Identity
 }
 
@@ -175,16 +175,24 @@ func (b *boot) startVMM(ctx context.Context) error {
 }
 
 func (b *boot) attachNetwork(ctx context.Context) error {
-	conn, err := b.inst.machine.DialNetwork(ctx)
+	if err := b.w.attach(ctx, b.inst, b.Policy); err != nil {
+		return err
+	}
+	b.onFail(func(context.Context) error { return b.inst.gateway.Close() })
+	return nil
+}
+
+// attach makes the gateway of a machine.
+func (w *Worker) attach(ctx context.Context, i *Instance, policy network.Policy) error {
+	conn, err := i.machine.DialNetwork(ctx)
 	if err != nil {
 		return err
 	}
-	g, err := b.w.cfg.Network.Attach(conn, network.Policy{Egress: b.Egress})
+	g, err := w.cfg.Network.Attach(conn, policy)
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	b.inst.gateway = g
-	b.onFail(func(context.Context) error { return g.Close() })
+	i.gateway = g
 	return nil
 }
 

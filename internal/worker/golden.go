@@ -30,6 +30,10 @@ func (w *Worker) Golden(ctx context.Context, t Template, vcpus int) (string, err
 		return dir, nil
 	}
 	ch := w.golden.DoChan(dir, func() (any, error) {
+		if err := w.begin(); err != nil {
+			return nil, err
+		}
+		defer w.tasks.Done()
 		// The making belongs to all that wait, so it does not end with one of them.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*w.cfg.ColdTimeout)
 		defer cancel()

@@ -86,6 +86,19 @@ func (i *Instance) hangUp() {
 	}
 }
 
+// release closes what this process has of the machine, which runs on.
+func (i *Instance) release() error {
+	i.hangUp()
+	var errs []error
+	if i.gateway != nil {
+		errs = append(errs, i.gateway.Close())
+	}
+	if err := i.machine.Release(); err != nil {
+		errs = append(errs, fmt.Errorf("let go of instance %s: %w", i.ID, err))
+	}
+	return errors.Join(errs...)
+}
+
 // free ends the machine and releases everything of it on the host.
 func (i *Instance) free(ctx context.Context) error {
 	var errs []error

@@ -1,7 +1,8 @@
 // Package worker runs the machines of this host: it boots them by one
 // pipeline (boot.go), makes the golden snapshots that they are restored from
-// (golden.go), hands out connections to their agents (instance.go), and frees
-// everything that a machine had on the host when it ends.
+// (golden.go), hands out connections to their agents (instance.go), takes over
+// those that an earlier process left running (adopt.go), and frees everything
+// that a machine had on the host when it ends.
 //
 // It knows instances, not sandboxes: which sandbox an instance belongs to,
 // and who may use it, is control's business.
@@ -61,11 +62,13 @@ type Worker struct {
 	tasks sync.WaitGroup
 
 	mu        sync.Mutex
+	closing   bool                             // guarded by mu
 	instances map[sandbox.InstanceID]*Instance // guarded by mu
+	adoptions map[sandbox.InstanceID]*adoption // guarded by mu; machines that do not answer yet
 }
 
-// New makes a worker. It frees what an earlier worker left in Dir: nothing
-// adopts running machines yet, so what is there belongs to nobody.
+// New makes a worker. Call Adopt before the first Start: an earlier worker may
+// have left machines in Dir.
 func New(ctx context.Context, cfg Config) (*Worker, error) {
 	if cfg.BootTimeout == 0 {
 		cfg.BootTimeout = 60 * time.Second
@@ -83,26 +86,22 @@ func New(ctx context.Context, cfg Config) (*Worker, error) {
 		cfg: cfg, log: cfg.Log, life: life, close: stop,
 		exits:     make(chan sandbox.MachineExit, 64),
 		instances: make(map[sandbox.InstanceID]*Instance),
-	}
-	if err := w.removeLeftovers(ctx); err != nil {
-		stop()
-		return nil, err
+		adoptions: make(map[sandbox.InstanceID]*adoption),
 	}
 	return w, nil
 }
 
-// removeLeftovers frees the instances of an earlier process.
-func (w *Worker) removeLeftovers(ctx context.Context) error {
-	entries, err := os.ReadDir(w.cfg.Dir)
-	if err != nil {
-		return fmt.Errorf("look for instances of an earlier run: %w", err)
+// errClosing is what a worker says that Close has been called on.
+var errClosing = sandbox.Errorf(sandbox.Unavailable, "shutting_down", "the server is shutting down; try again in a moment")
+
+// begin registers work that Close waits for; when it fails the work must not start.
+func (w *Worker) begin() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closing {
+		return errClosing
 	}
-	for _, e := range entries {
-		if err := w.cfg.Driver.Remove(ctx, filepath.Join(w.cfg.Dir, e.Name())); err != nil {
-			return fmt.Errorf("remove instance %s of an earlier run: %w", e.Name(), err)
-		}
-		w.log.Info("removed an instance of an earlier run", "instance", e.Name())
-	}
+	w.tasks.Add(1)
 	return nil
 }
 
@@ -117,7 +116,20 @@ func (w *Worker) Instance(id sandbox.InstanceID) (*Instance, error) {
 	if i, ok := w.instances[id]; ok {
 		return i, nil
 	}
+	if w.adoptions[id] != nil {
+		return nil, &sandbox.Error{
+			Kind: sandbox.Unavailable, Code: "machine_reconnecting", RetryAfter: adoptRetry,
+			Message: "the server has started again and does not reach the sandbox's machine yet; try again in a moment",
+		}
+	}
 	return nil, sandbox.Errorf(sandbox.Unavailable, "machine_gone", "the sandbox's machine is not running")
+}
+
+// Alive says whether the machine of an instance runs, also while it does not answer.
+func (w *Worker) Alive(id sandbox.InstanceID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.instances[id] != nil || w.adoptions[id] != nil
 }
 
 // Count returns the number of running instances.
@@ -153,12 +165,12 @@ func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.adopt(i)
+	w.enter(i)
 	return i, nil
 }
 
-// adopt enters a booted instance and watches it.
-func (w *Worker) adopt(i *Instance) {
+// enter registers an instance that runs, and watches it.
+func (w *Worker) enter(i *Instance) {
 	w.mu.Lock()
 	w.instances[i.ID] = i
 	w.mu.Unlock()
@@ -178,11 +190,17 @@ func (w *Worker) adopt(i *Instance) {
 		if err := i.free(ctx); err != nil {
 			w.log.Error("free a machine that ended", "instance", i.ID, "err", err)
 		}
-		select {
-		case w.exits <- sandbox.MachineExit{Instance: i.ID, Reason: reason}:
-		case <-w.life.Done():
-		}
+		w.report(sandbox.MachineExit{Instance: i.ID, Reason: reason})
 	})
+}
+
+// report tells of a machine that ended. When the worker closes first, the next
+// Adopt does not find it.
+func (w *Worker) report(e sandbox.MachineExit) {
+	select {
+	case w.exits <- e:
+	case <-w.life.Done():
+	}
 }
 
 func exitReason(i *Instance) string {
@@ -208,6 +226,7 @@ const removeTimeout = 30 * time.Second
 // Stop ends an instance and returns when all that it had is free. An instance
 // that is not running any more is only swept.
 func (w *Worker) Stop(ctx context.Context, id sandbox.InstanceID) error {
+	w.cancelAdoption(id)
 	i, err := w.Instance(id)
 	if err != nil || !w.forget(i) {
 		return w.cfg.Driver.Remove(ctx, w.dir(id))
@@ -217,9 +236,11 @@ func (w *Worker) Stop(ctx context.Context, id sandbox.InstanceID) error {
 
 func (w *Worker) dir(id sandbox.InstanceID) string { return filepath.Join(w.cfg.Dir, string(id)) }
 
-// Close ends every machine: without adoption they would be orphans. It waits
-// for all of them.
+// Close lets go of the machines, which run on until another worker adopts them.
 func (w *Worker) Close() error {
+	w.mu.Lock()
+	w.closing = true
+	w.mu.Unlock()
 	w.close()
 	w.tasks.Wait()
 	w.mu.Lock()
@@ -229,12 +250,9 @@ func (w *Worker) Close() error {
 	}
 	clear(w.instances)
 	w.mu.Unlock()
-
-	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
-	defer cancel()
 	var errs []error
 	for _, i := range left {
-		errs = append(errs, i.free(ctx))
+		errs = append(errs, i.release())
 	}
 	return errors.Join(errs...)
 }
