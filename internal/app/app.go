@@ -35,6 +35,7 @@ type App struct {
 	builder *image.Builder
 	driver  *qemu.Driver
 	worker  *worker.Worker
+	records *store.Store
 	control *control.Control
 	ln      net.Listener
 
@@ -146,6 +147,7 @@ func (a *App) openControl(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.records = records
 	a.onClose(records.Close)
 	if err := a.adopt(ctx, records); err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"ramet.dev/ramet/internal/app"
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/store"
@@ -427,5 +428,39 @@ func TestRealSilentMachineIsAdoptedWhenItAnswersAgain(t *testing.T) {
 	waits.delete()
 	if left := instances(t, s); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestRealEndSandboxesEndsWhatNoServerUses(t *testing.T) {
+	home := freshHome(t)
+	var cfg config.Server
+	s, err := startServer(home, func(c *config.Server) { cfg = *c })
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := s.make(t, nil), s.make(t, nil)
+	if _, err := app.EndSandboxes(t.Context(), cfg); err == nil {
+		t.Error("it used the data directory of a running server")
+	}
+	if err := s.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if !runs(a.pid) || !runs(b.pid) {
+		t.Fatal("a machine ended with its server")
+	}
+	for _, want := range []int{2, 0} {
+		if n, err := app.EndSandboxes(t.Context(), cfg); err != nil || n != want {
+			t.Errorf("ended %d sandboxes (%v), want %d", n, err, want)
+		}
+	}
+	if runs(a.pid) || runs(b.pid) {
+		t.Error("a machine runs on")
+	}
+	s = ownServer(t, home, nil)
+	if left := instances(t, s); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if got := a.on(s).status(); got != "stopped" {
+		t.Errorf("the sandbox is %s", got)
 	}
 }

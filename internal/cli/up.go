@@ -330,7 +330,7 @@ func (p *program) welcome(ctx context.Context, home config.Home, pid int) error 
   ramet run 'print(6 * 7)'    run Python in a sandbox made for this call
   ramet create                make a sandbox that stays, and print its id
   ramet status                what runs here
-  ramet down                  stop the server
+  ramet down                  stop the server; sandboxes live on
 `)
 	return nil
 }
