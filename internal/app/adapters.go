@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/image"
@@ -33,7 +34,7 @@ func (m machines) Start(ctx context.Context, r control.StartRequest) (control.St
 	if err != nil {
 		return control.Started{}, err
 	}
-	return control.Started{Isolation: i.Isolation(), TemplateHash: i.Template.Hash, Steps: i.Steps}, nil
+	return control.Started{Instance: i.ID, Isolation: i.Isolation(), TemplateHash: i.Template.Hash, Steps: i.Steps}, nil
 }
 
 // policyOf is what the guest of a sandbox may reach.
@@ -151,15 +152,30 @@ func asWorkerTemplate(built image.Artifact) worker.Template {
 	return worker.Template{Name: built.Name, Hash: built.Hash, Dir: built.Dir, Image: built.Image(), Env: image.GuestEnv()}
 }
 
-// hostMemoryMB is how much memory the host has, in MiB.
-func hostMemoryMB() (int, error) {
+// poolConfig is what the settings keep ready: the default shape of the server's
+// template, and the shapes that are named.
+func (a *App) poolConfig() worker.PoolConfig {
+	c := worker.PoolConfig{Size: a.cfg.PoolSize}
+	for _, shape := range append([]sandbox.Shape{sandbox.DefaultShape()}, a.cfg.PoolShapes...) {
+		c.Kinds = append(c.Kinds, worker.PoolKind{Template: a.cfg.Template, Shape: shape})
+	}
+	return c
+}
+
+// memInfoMB is a field of the host's memory, in MiB.
+func memInfoMB(field string) (int, error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return 0, fmt.Errorf("find the host's memory: %w", err)
+		return 0, fmt.Errorf("look at the host's memory: %w", err)
 	}
-	var kb int
-	if _, err := fmt.Sscanf(string(b), "MemTotal: %d kB", &kb); err != nil {
-		return 0, fmt.Errorf("find the host's memory: %w", err)
+	for line := range strings.Lines(string(b)) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			kb, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")))
+			if err != nil {
+				return 0, fmt.Errorf("look at the host's memory: %w", err)
+			}
+			return kb >> 10, nil
+		}
 	}
-	return kb >> 10, nil
+	return 0, fmt.Errorf("look at the host's memory: there is no %s", field)
 }

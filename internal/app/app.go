@@ -121,6 +121,9 @@ func (a *App) openWorker(ctx context.Context) error {
 		Templates: a.workerTemplate,
 		CABundle:  ca,
 		Log:       a.log,
+
+		Pool:         a.poolConfig(),
+		FreeMemoryMB: func() (int, error) { return memInfoMB("MemAvailable") },
 	})
 	if err != nil {
 		return err
@@ -152,7 +155,7 @@ func (a *App) openControl(ctx context.Context) error {
 	if err := a.adopt(ctx, records); err != nil {
 		return err
 	}
-	memory, err := hostMemoryMB()
+	memory, err := memInfoMB("MemTotal")
 	if err != nil {
 		return err
 	}

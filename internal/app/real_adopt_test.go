@@ -22,8 +22,12 @@ import (
 	"ramet.dev/ramet/internal/store"
 )
 
-// serveHome makes this test program a server on a data directory, until it is killed.
-const serveHome = "RAMET_TEST_SERVE_HOME"
+// These make this test program a server on a data directory, with a pool, until
+// it is killed.
+const (
+	serveHome = "RAMET_TEST_SERVE_HOME"
+	servePool = "RAMET_TEST_SERVE_POOL"
+)
 
 // TestRealServeUntilKilled is the server process of the tests that kill one.
 func TestRealServeUntilKilled(t *testing.T) {
@@ -31,21 +35,25 @@ func TestRealServeUntilKilled(t *testing.T) {
 	if home == "" {
 		return // not started by serverProcess
 	}
-	if _, err := startServer(home, nil); err != nil {
+	n, err := strconv.Atoi(os.Getenv(servePool))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := startServer(home, func(c *config.Server) { c.PoolSize = n }); err != nil {
 		t.Fatal(err)
 	}
 	<-t.Context().Done() // the parent kills this process long before
 }
 
-// serverProcess starts a server as a process of its own.
-func serverProcess(t *testing.T, home string) (*server, *os.Process) {
+// serverProcess starts a server with a pool of that size as a process of its own.
+func serverProcess(t *testing.T, home string, pool int) (*server, *os.Process) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, "-test.run=^TestRealServeUntilKilled$", "-test.timeout=10m")
-	cmd.Env = append(os.Environ(), serveHome+"="+home)
+	cmd.Env = append(os.Environ(), serveHome+"="+home, servePool+"="+strconv.Itoa(pool))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -197,7 +205,7 @@ func wantSame(b made, before int) {
 
 func TestRealMachinesLiveOnWhenTheServerIsKilled(t *testing.T) {
 	home := freshHome(t)
-	first, process := serverProcess(t, home)
+	first, process := serverProcess(t, home, 0)
 	b := first.make(t, obj{"env": obj{"COLOUR": "red"}})
 	closed := first.make(t, obj{"egress": false})
 	b.mustPython(startLoop)

@@ -118,6 +118,7 @@ func (a *App) Run(ctx context.Context) error {
 			Version: a.version, Driver: a.driver.Name(), Isolation: a.driver.Isolation(),
 			Region: a.cfg.Region, Node: a.cfg.Node, PID: os.Getpid(),
 		},
+		Capacity: a.worker.Capacity,
 	})
 	server := &http.Server{
 		Handler:           api.Handler(),
@@ -137,6 +138,9 @@ func (a *App) Run(ctx context.Context) error {
 	defer os.Remove(a.home().ServerInfo())
 	a.log.Info("serving", "url", a.URL(), "driver", a.driver.Name(), "isolation", a.driver.Isolation(), "version", a.version)
 
+	if err := a.worker.StartPool(); err != nil {
+		return err
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(a.ln) }()
 	select {

@@ -29,6 +29,8 @@ type Config struct {
 	NoAuth bool
 	// Info is what GET /v1/info says of the server, but for the times.
 	Info Info
+	// Capacity is what GET /v1/capacity says; nil says nothing is kept ready.
+	Capacity func() sandbox.Capacity
 	// KeepAlive is the pause after which a silent stream gets an empty line. Zero: 10 seconds.
 	KeepAlive time.Duration
 }

@@ -116,6 +116,11 @@ type Shape struct {
 	DiskMB   int `json:"disk_mb"`
 }
 
+// DefaultShape is that of a sandbox that asks for none.
+func DefaultShape() Shape {
+	return Shape{VCPUs: DefaultVCPUs, MemoryMB: DefaultMemoryMB, DiskMB: DefaultDiskMB}
+}
+
 // Limits and defaults of a Shape.
 const (
 	DefaultVCPUs    = 2

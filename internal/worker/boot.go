@@ -41,6 +41,8 @@ type plan struct {
 	template Template
 	snapshot string // empty: cold
 	golden   bool   // the machine's memory is to become a golden snapshot
+	// background boots give way to others for CPU time.
+	background bool
 }
 
 // boot is a boot in progress.
@@ -165,6 +167,8 @@ func (b *boot) startVMM(ctx context.Context) error {
 		Source:   vmm.Source{Image: b.template.Image, Snapshot: b.snapshot},
 		Shape:    b.Shape,
 		Golden:   b.golden,
+
+		Background: b.background,
 	})
 	if err != nil {
 		return err
@@ -252,24 +256,38 @@ func (b *boot) identityAndMemory(ctx context.Context) error {
 
 // identity makes the machine itself: nothing of the user's runs before it is done.
 func (b *boot) identity(ctx context.Context) error {
+	o := refreshOptions{caBundle: b.w.cfg.CABundle}
+	if b.snapshot != "" && b.Shape.DiskMB > sandbox.DefaultDiskMB {
+		o.growDiskMB = b.Shape.DiskMB
+	}
+	return b.w.refresh(ctx, b.agent, b.template, b.Identity, o)
+}
+
+// refreshOptions is what not every refresh needs.
+type refreshOptions struct {
+	caBundle   []byte // empty: what the guest trusts stays
+	growDiskMB int    // 0: the disk stays
+}
+
+// refresh makes a machine the one of an identity.
+func (w *Worker) refresh(ctx context.Context, client *guest.Client, t Template, id Identity, o refreshOptions) error {
 	entropy := make([]byte, 256)
 	rand.Read(entropy)
-	env := maps.Clone(b.template.Env)
+	env := maps.Clone(t.Env)
 	if env == nil {
 		env = map[string]string{}
 	}
-	maps.Copy(env, b.Identity.Env)
-	grown := b.snapshot != "" && b.Shape.DiskMB > sandbox.DefaultDiskMB
-	_, err := b.agent.Machine().Refresh(ctx, &agentv1.RefreshRequest{
+	maps.Copy(env, id.Env)
+	_, err := client.Machine().Refresh(ctx, &agentv1.RefreshRequest{
 		UnixNanos: time.Now().UnixNano(),
 		Entropy:   entropy,
-		Hostname:  b.Identity.Hostname,
-		MachineId: b.Identity.MachineID,
+		Hostname:  id.Hostname,
+		MachineId: id.MachineID,
 		Env:       env,
-		CaBundle:  b.w.cfg.CABundle,
+		CaBundle:  o.caBundle,
 		Reseed:    true,
-		GrowDisk:  grown,
-		DiskBytes: uint64(b.Shape.DiskMB) << 20,
+		GrowDisk:  o.growDiskMB > 0,
+		DiskBytes: uint64(o.growDiskMB) << 20,
 	})
 	return guest.Error(err)
 }

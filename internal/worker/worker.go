@@ -1,8 +1,9 @@
 // Package worker runs the machines of this host: it boots them by one
 // pipeline (boot.go), makes the golden snapshots that they are restored from
 // (golden.go), hands out connections to their agents (instance.go), takes over
-// those that an earlier process left running (adopt.go), and frees everything
-// that a machine had on the host when it ends.
+// those that an earlier process left running (adopt.go), keeps some ready before
+// anybody asks (pool.go, refill.go, handoff.go), and frees everything that a
+// machine had on the host when it ends.
 //
 // It knows instances, not sandboxes: which sandbox an instance belongs to,
 // and who may use it, is control's business.
@@ -36,6 +37,10 @@ type Config struct {
 	// CABundle is installed in every guest; PEM, may be empty.
 	CABundle []byte
 	Log      *slog.Logger
+	// Pool is what is kept ready; nothing by default. It needs FreeMemoryMB.
+	Pool PoolConfig
+	// FreeMemoryMB says how much memory the host could give out now, in MiB.
+	FreeMemoryMB func() (int, error)
 	// BootTimeout bounds a whole restore, ColdTimeout a cold boot. Zero: 60 s and 180 s.
 	BootTimeout, ColdTimeout time.Duration
 }
@@ -55,6 +60,7 @@ type Worker struct {
 	log    *slog.Logger
 	golden singleflight.Group
 	exits  chan sandbox.MachineExit
+	pool   *pool
 
 	// life ends when the worker closes; machines do not depend on it.
 	life  context.Context
@@ -88,6 +94,7 @@ func New(ctx context.Context, cfg Config) (*Worker, error) {
 		instances: make(map[sandbox.InstanceID]*Instance),
 		adoptions: make(map[sandbox.InstanceID]*adoption),
 	}
+	w.pool = newPool(w, cfg.Pool)
 	return w, nil
 }
 
@@ -139,34 +146,60 @@ func (w *Worker) Count() int {
 	return len(w.instances)
 }
 
-// Start boots a machine and returns when its agent is ready and it has its
-// identity. The context bounds the call; a failed start leaves nothing.
+// Start makes a machine of the request's template and shape, from the pool if that
+// has one, and returns when its agent is ready and it has its identity. The
+// instance's ID is the request's, or that of the pool's machine: use the one that is
+// returned. The context bounds the call; a failed start leaves nothing.
 func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
+	defer w.pool.foreground()()
 	template, err := w.cfg.Templates(req.Template)
 	if err != nil {
 		return nil, err
 	}
+	k := w.pool.kind(req.Template, req.Shape)
+	if k != nil {
+		if i := w.fromPool(ctx, k, req, template); i != nil {
+			w.enter(i)
+			return i, nil
+		}
+	}
+	begin := time.Now()
+	i, err := w.restore(ctx, req, template, false)
+	if err != nil {
+		w.pool.missed(k, 0)
+		return nil, err
+	}
+	w.pool.missed(k, time.Since(begin))
+	w.enter(i)
+	return i, nil
+}
+
+// restore boots a machine from the golden snapshot of its template.
+func (w *Worker) restore(ctx context.Context, req Request, template Template, background bool) (*Instance, error) {
 	snapshot, err := w.Golden(ctx, template, req.Shape.VCPUs)
 	if err != nil {
 		return nil, err
 	}
-	i, err := w.boot(ctx, plan{Request: req, template: template, snapshot: snapshot})
-	if errors.Is(err, vmm.ErrSnapshotMismatch) {
-		// Another QEMU or another machine shape than when the golden was made.
-		w.log.Warn("the golden snapshot does not fit this host any more; making a new one", "template", template.Name, "err", err)
-		if err := w.dropGolden(template, req.Shape.VCPUs); err != nil {
-			return nil, err
-		}
-		if snapshot, err = w.Golden(ctx, template, req.Shape.VCPUs); err != nil {
-			return nil, err
-		}
-		i, err = w.boot(ctx, plan{Request: req, template: template, snapshot: snapshot})
+	p := plan{Request: req, template: template, snapshot: snapshot, background: background}
+	i, err := w.boot(ctx, p)
+	if errors.Is(err, vmm.ErrGone) && ctx.Err() == nil {
+		// QEMU 7.2 crashes now and then (a few in a thousand on a busy host) as it
+		// begins to run a restored machine. Nothing of a user was in it.
+		w.log.Warn("a machine ended while it was started; starting another", "instance", req.Instance, "err", err)
+		i, err = w.boot(ctx, p)
 	}
-	if err != nil {
+	if !errors.Is(err, vmm.ErrSnapshotMismatch) {
+		return i, err
+	}
+	// Another QEMU or another machine shape than when the golden was made.
+	w.log.Warn("the golden snapshot does not fit this host any more; making a new one", "template", template.Name, "err", err)
+	if err := w.dropGolden(template, req.Shape.VCPUs); err != nil {
 		return nil, err
 	}
-	w.enter(i)
-	return i, nil
+	if p.snapshot, err = w.Golden(ctx, template, req.Shape.VCPUs); err != nil {
+		return nil, err
+	}
+	return w.boot(ctx, p)
 }
 
 // enter registers an instance that runs, and watches it.
@@ -237,6 +270,7 @@ func (w *Worker) Stop(ctx context.Context, id sandbox.InstanceID) error {
 func (w *Worker) dir(id sandbox.InstanceID) string { return filepath.Join(w.cfg.Dir, string(id)) }
 
 // Close lets go of the machines, which run on until another worker adopts them.
+// Those of the pool belong to nobody, and are ended.
 func (w *Worker) Close() error {
 	w.mu.Lock()
 	w.closing = true
@@ -250,7 +284,9 @@ func (w *Worker) Close() error {
 	}
 	clear(w.instances)
 	w.mu.Unlock()
-	var errs []error
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	errs := []error{w.pool.drain(ctx)}
 	for _, i := range left {
 		errs = append(errs, i.release())
 	}

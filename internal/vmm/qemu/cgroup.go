@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 
 	"ramet.dev/ramet/internal/sandbox"
@@ -86,6 +87,10 @@ func (p cgroupParent) enable() error {
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		return err
 	}
+	if file, value := p.share(); file != "" {
+		// A host that refuses leaves the machines with the share of one process.
+		_ = os.WriteFile(filepath.Join(p.dir, file), []byte(value), 0)
+	}
 	if p.controller != "" {
 		return nil
 	}
@@ -156,6 +161,18 @@ func (p cgroupParent) weight(vcpus int, background bool) (file, value string) {
 		return "cpu.shares", strconv.Itoa(w * 1024 / 100)
 	case "":
 		return "cpu.weight", strconv.Itoa(w)
+	}
+	return "", ""
+}
+
+// share is what all machines together get of the CPUs when others want them
+// too: as much as two busy processes for each CPU. The default is that of one process.
+func (p cgroupParent) share() (file, value string) {
+	switch p.controller {
+	case "cpu":
+		return "cpu.shares", strconv.Itoa(min(2*runtime.NumCPU()*1024, 262144))
+	case "":
+		return "cpu.weight", strconv.Itoa(min(2*runtime.NumCPU()*100, 10000))
 	}
 	return "", ""
 }
