@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/image"
@@ -84,7 +85,7 @@ func (m machines) Exits() <-chan sandbox.MachineExit { return m.w.Exits() }
 type templates struct{ a *App }
 
 func (t templates) Get(_ context.Context, name string) (sandbox.Template, error) {
-	built, err := t.a.builder.Lookup(name)
+	built, err := t.a.lookup(name)
 	if err != nil {
 		return sandbox.Template{}, err
 	}
@@ -141,11 +142,33 @@ func (t templates) describe(built image.Artifact) (sandbox.Template, error) {
 
 // workerTemplate is a template as the worker sees it.
 func (a *App) workerTemplate(name string) (worker.Template, error) {
-	built, err := a.builder.Lookup(name)
+	built, err := a.lookup(name)
 	if err != nil {
 		return worker.Template{}, err
 	}
 	return asWorkerTemplate(built), nil
+}
+
+// found is what a look at a template's builds gave.
+type found struct {
+	changed time.Time // of the directory of its builds, which builds enter and leave by a rename
+	built   image.Artifact
+}
+
+// lookup is the builder's, without reading every manifest at every create.
+func (a *App) lookup(name string) (image.Artifact, error) {
+	info, err := os.Stat(filepath.Join(a.home().Templates(), filepath.Base(name)))
+	if err != nil {
+		return a.builder.Lookup(name)
+	}
+	if old, ok := a.found.Load(name); ok && old.(found).changed.Equal(info.ModTime()) {
+		return old.(found).built, nil
+	}
+	built, err := a.builder.Lookup(name)
+	if err == nil {
+		a.found.Store(name, found{info.ModTime(), built})
+	}
+	return built, err
 }
 
 func asWorkerTemplate(built image.Artifact) worker.Template {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"ramet.dev/ramet/internal/agentbin"
@@ -38,6 +39,7 @@ type App struct {
 	records *store.Store
 	control *control.Control
 	ln      net.Listener
+	found   sync.Map // of found, by template name
 
 	// cleanup holds what Close undoes, last first.
 	cleanup []func() error

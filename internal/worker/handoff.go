@@ -17,11 +17,13 @@ const handOffTimeout = 5 * time.Second
 // fromPool starts a machine for req from the pool. It returns nil when the
 // pool has none, whatever the reason.
 func (w *Worker) fromPool(ctx context.Context, k *poolKind, req Request, t Template) *Instance {
+	asked := time.Now()
 	now, err := w.originOf(t, req.Shape.VCPUs)
 	if err != nil {
 		w.log.Warn("the pool is passed by", "err", err)
 		return nil
 	}
+	looked := time.Since(asked)
 	for ctx.Err() == nil {
 		begin := time.Now()
 		m := w.pool.take(k, now)
@@ -36,7 +38,7 @@ func (w *Worker) fromPool(ctx context.Context, k *poolKind, req Request, t Templ
 			w.pool.discard(k, m, "its hand-off failed")
 			continue
 		}
-		m.inst.Steps = append([]sandbox.StepTime{{Name: "claim", Took: claimed.Sub(begin)}}, m.inst.Steps...)
+		m.inst.Steps = append([]sandbox.StepTime{{Name: "claim", Took: looked + claimed.Sub(begin)}}, m.inst.Steps...)
 		w.pool.hit(k, time.Since(begin))
 		return m.inst
 	}
@@ -55,12 +57,14 @@ func (w *Worker) handOff(ctx context.Context, i *Instance, req Request) error {
 	if err != nil {
 		return err
 	}
+	begin := time.Now()
 	if err := i.machine.SetBackground(false); err != nil {
 		return fmt.Errorf("bring it to the foreground: %w", err)
 	}
 	i.gateway.SetPolicy(req.Policy)
+	foreground := time.Since(begin)
 	var resumed, known time.Duration
-	begin := time.Now()
+	begin = time.Now()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		err := i.machine.Resume(ctx)
@@ -76,7 +80,7 @@ func (w *Worker) handOff(ctx context.Context, i *Instance, req Request) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	i.Steps = []sandbox.StepTime{{Name: "resume", Took: resumed}, {Name: "identity", Took: known}}
+	i.Steps = []sandbox.StepTime{{Name: "foreground", Took: foreground}, {Name: "resume", Took: resumed}, {Name: "identity", Took: known}}
 	return nil
 }
 

@@ -181,6 +181,10 @@ func (p *pool) throwOut(k *poolKind, why func(*warm) string) {
 	}
 }
 
+// warmHostname is as long as the names of sandboxes, so that the guest changes
+// its files in place at the hand-off.
+const warmHostname = "sbx-000000000000"
+
 // warm makes a machine that has done everything but get an owner.
 func (w *Worker) warm(k PoolKind) (_ *warm, err error) {
 	t, err := w.cfg.Templates(k.Template)
@@ -191,7 +195,7 @@ func (w *Worker) warm(k PoolKind) (_ *warm, err error) {
 	defer cancel()
 	i, err := w.restore(ctx, Request{
 		Instance: sandbox.NewInstanceID(), Template: k.Template, Shape: k.Shape,
-		Identity: Identity{Hostname: "warm", MachineID: string(sandbox.NewInstanceID())},
+		Identity: Identity{Hostname: warmHostname, MachineID: string(sandbox.NewInstanceID())},
 	}, t, true)
 	if err != nil {
 		return nil, err
@@ -226,5 +230,5 @@ func (w *Worker) rehearse(ctx context.Context, i *Instance) error {
 	if err := warmUp(ctx, i); err != nil {
 		return err
 	}
-	return w.refresh(ctx, client, i.Template, Identity{Hostname: "warm-too", MachineID: string(sandbox.NewInstanceID())}, refreshOptions{})
+	return w.refresh(ctx, client, i.Template, Identity{Hostname: warmHostname[:len(warmHostname)-1] + "1", MachineID: string(sandbox.NewInstanceID())}, refreshOptions{})
 }

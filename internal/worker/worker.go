@@ -152,13 +152,16 @@ func (w *Worker) Count() int {
 // returned. The context bounds the call; a failed start leaves nothing.
 func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
 	defer w.pool.foreground()()
+	asked := time.Now()
 	template, err := w.cfg.Templates(req.Template)
 	if err != nil {
 		return nil, err
 	}
+	found := sandbox.StepTime{Name: "template", Took: time.Since(asked)}
 	k := w.pool.kind(req.Template, req.Shape)
 	if k != nil {
 		if i := w.fromPool(ctx, k, req, template); i != nil {
+			i.Steps = append([]sandbox.StepTime{found}, i.Steps...)
 			w.enter(i)
 			return i, nil
 		}
@@ -170,6 +173,7 @@ func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
 		return nil, err
 	}
 	w.pool.missed(k, time.Since(begin))
+	i.Steps = append([]sandbox.StepTime{found}, i.Steps...)
 	w.enter(i)
 	return i, nil
 }
