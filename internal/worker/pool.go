@@ -44,7 +44,10 @@ const (
 	keepFreeMB = 1024
 
 	poolCheck = 10 * time.Second // between looks at memory and at what is stale
-	// quietWait bounds how long a refill gives way to creates.
+	// A refill gives way to creates: while the pool is at least half full, until
+	// there has been none for quietFor, at most for quietWait; otherwise only to
+	// those under way, at most for quietFor.
+	quietFor  = 200 * time.Millisecond
 	quietWait = 2 * time.Second
 	// warmRetry is the pause after a machine that could not be warmed; it doubles
 	// up to warmRetryMax.
@@ -67,6 +70,7 @@ type pool struct {
 	unpooled uint64        // guarded by mu
 	creates  int           // guarded by mu; under way
 	quiet    chan struct{} // guarded by mu; closed when creates became 0
+	last     time.Time     // guarded by mu; when that was
 	started  bool          // guarded by mu
 }
 
@@ -173,6 +177,7 @@ func (p *pool) foreground() (done func()) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.creates--; p.creates == 0 {
+			p.last = time.Now()
 			close(p.quiet)
 		}
 	}

@@ -17,7 +17,7 @@ func (p *pool) run() {
 	pause := warmRetry
 	var retry <-chan time.Time // set after a failure: nothing is made before it
 	for {
-		if k := p.lacking(); k != nil && retry == nil && p.awaitQuiet() {
+		if k := p.lacking(); k != nil && retry == nil && p.awaitQuiet(k) {
 			err := p.refill(k)
 			if err == nil {
 				pause = warmRetry
@@ -63,20 +63,31 @@ func (p *pool) lacking() *poolKind {
 	return most
 }
 
-// awaitQuiet gives way to creates that are under way, for a while. It is false
-// when the worker closes.
-func (p *pool) awaitQuiet() bool {
-	limit := time.NewTimer(quietWait)
+// awaitQuiet gives way to creates, for a while. It is false when the worker closes.
+func (p *pool) awaitQuiet(k *poolKind) bool {
+	p.mu.Lock()
+	idle, most := time.Duration(0), quietFor
+	if 2*len(k.ready) >= k.stats.Size {
+		idle, most = quietFor, quietWait
+	}
+	p.mu.Unlock()
+	limit := time.NewTimer(most)
 	defer limit.Stop()
 	for {
 		p.mu.Lock()
-		quiet, busy := p.quiet, p.creates > 0
+		quiet, busy, rest := p.quiet, p.creates > 0, idle-time.Since(p.last)
 		p.mu.Unlock()
-		if !busy {
+		var rested <-chan time.Time
+		switch {
+		case busy:
+		case rest <= 0:
 			return p.w.life.Err() == nil
+		default:
+			quiet, rested = nil, time.After(rest)
 		}
 		select {
 		case <-quiet:
+		case <-rested:
 		case <-limit.C:
 			return p.w.life.Err() == nil
 		case <-p.w.life.Done():
