@@ -187,8 +187,8 @@ func (w *Worker) restore(ctx context.Context, req Request, template Template, ba
 	p := plan{Request: req, template: template, snapshot: snapshot, background: background}
 	i, err := w.boot(ctx, p)
 	if errors.Is(err, vmm.ErrGone) && ctx.Err() == nil {
-		// QEMU 7.2 crashes now and then (a few in a thousand on a busy host) as it
-		// begins to run a restored machine. Nothing of a user was in it.
+		// A monitor that crashes as it starts a machine (or was killed by the kernel)
+		// takes nothing of a user with it.
 		w.log.Warn("a machine ended while it was started; starting another", "instance", req.Instance, "err", err)
 		i, err = w.boot(ctx, p)
 	}
