@@ -39,6 +39,10 @@ func (e engine) Serve(ctx context.Context, s config.Server) (err error) {
 	return a.Run(ctx)
 }
 
+func (engine) EndSandboxes(ctx context.Context, s config.Server) (int, error) {
+	return app.EndSandboxes(ctx, s)
+}
+
 // buildVersion returns the linker's version, or names the commit of the build.
 func buildVersion() string {
 	if version != "" {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/image"
@@ -27,14 +29,17 @@ func (m machines) Start(ctx context.Context, r control.StartRequest) (control.St
 		Instance: sb.Instance,
 		Template: sb.Template,
 		Shape:    sb.Shape,
-		Policy:   network.Policy{Egress: sb.Egress},
+		Policy:   policyOf(sb),
 		Identity: worker.Identity{Hostname: hostname(sb.ID), MachineID: machineID(sb.ID), Env: sb.Env},
 	})
 	if err != nil {
 		return control.Started{}, err
 	}
-	return control.Started{Isolation: i.Isolation(), TemplateHash: i.Template.Hash, Steps: i.Steps}, nil
+	return control.Started{Instance: i.ID, Isolation: i.Isolation(), TemplateHash: i.Template.Hash, Steps: i.Steps}, nil
 }
+
+// policyOf is what the guest of a sandbox may reach.
+func policyOf(sb sandbox.Sandbox) network.Policy { return network.Policy{Egress: sb.Egress} }
 
 // hostname is a sandbox's name in its own shell: enough of the id to recognise it by.
 func hostname(id sandbox.ID) string { return "sbx-" + string(id[:12]) }
@@ -56,10 +61,7 @@ func (m machines) Guest(ctx context.Context, id sandbox.InstanceID) (control.Gue
 
 func (m machines) Stop(ctx context.Context, id sandbox.InstanceID) error { return m.w.Stop(ctx, id) }
 
-func (m machines) Alive(id sandbox.InstanceID) bool {
-	_, err := m.w.Instance(id)
-	return err == nil
-}
+func (m machines) Alive(id sandbox.InstanceID) bool { return m.w.Alive(id) }
 
 func (m machines) Console(id sandbox.InstanceID) (string, error) {
 	i, err := m.w.Instance(id)
@@ -83,7 +85,7 @@ func (m machines) Exits() <-chan sandbox.MachineExit { return m.w.Exits() }
 type templates struct{ a *App }
 
 func (t templates) Get(_ context.Context, name string) (sandbox.Template, error) {
-	built, err := t.a.builder.Lookup(name)
+	built, err := t.a.lookup(name)
 	if err != nil {
 		return sandbox.Template{}, err
 	}
@@ -140,22 +142,63 @@ func (t templates) describe(built image.Artifact) (sandbox.Template, error) {
 
 // workerTemplate is a template as the worker sees it.
 func (a *App) workerTemplate(name string) (worker.Template, error) {
-	built, err := a.builder.Lookup(name)
+	built, err := a.lookup(name)
 	if err != nil {
 		return worker.Template{}, err
 	}
-	return worker.Template{Name: built.Name, Hash: built.Hash, Dir: built.Dir, Image: built.Image(), Env: image.GuestEnv()}, nil
+	return asWorkerTemplate(built), nil
 }
 
-// hostMemoryMB is how much memory the host has, in MiB.
-func hostMemoryMB() (int, error) {
+// found is what a look at a template's builds gave.
+type found struct {
+	changed time.Time // of the directory of its builds, which builds enter and leave by a rename
+	built   image.Artifact
+}
+
+// lookup is the builder's, without reading every manifest at every create.
+func (a *App) lookup(name string) (image.Artifact, error) {
+	info, err := os.Stat(filepath.Join(a.home().Templates(), filepath.Base(name)))
+	if err != nil {
+		return a.builder.Lookup(name)
+	}
+	if old, ok := a.found.Load(name); ok && old.(found).changed.Equal(info.ModTime()) {
+		return old.(found).built, nil
+	}
+	built, err := a.builder.Lookup(name)
+	if err == nil {
+		a.found.Store(name, found{info.ModTime(), built})
+	}
+	return built, err
+}
+
+func asWorkerTemplate(built image.Artifact) worker.Template {
+	return worker.Template{Name: built.Name, Hash: built.Hash, Dir: built.Dir, Image: built.Image(), Env: image.GuestEnv()}
+}
+
+// poolConfig is what the settings keep ready: the default shape of the server's
+// template, and the shapes that are named.
+func (a *App) poolConfig() worker.PoolConfig {
+	c := worker.PoolConfig{Size: a.cfg.PoolSize}
+	for _, shape := range append([]sandbox.Shape{sandbox.DefaultShape()}, a.cfg.PoolShapes...) {
+		c.Kinds = append(c.Kinds, worker.PoolKind{Template: a.cfg.Template, Shape: shape})
+	}
+	return c
+}
+
+// memInfoMB is a field of the host's memory, in MiB.
+func memInfoMB(field string) (int, error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return 0, fmt.Errorf("find the host's memory: %w", err)
+		return 0, fmt.Errorf("look at the host's memory: %w", err)
 	}
-	var kb int
-	if _, err := fmt.Sscanf(string(b), "MemTotal: %d kB", &kb); err != nil {
-		return 0, fmt.Errorf("find the host's memory: %w", err)
+	for line := range strings.Lines(string(b)) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			kb, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")))
+			if err != nil {
+				return 0, fmt.Errorf("look at the host's memory: %w", err)
+			}
+			return kb >> 10, nil
+		}
 	}
-	return kb >> 10, nil
+	return 0, fmt.Errorf("look at the host's memory: there is no %s", field)
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"ramet.dev/ramet/internal/agentbin"
@@ -40,8 +41,10 @@ type App struct {
 	builder *image.Builder
 	driver  *qemu.Driver
 	worker  *worker.Worker
+	records *store.Store
 	control *control.Control
 	ln      net.Listener
+	found   sync.Map // of found, by template name
 
 	// cleanup holds what Close undoes, last first.
 	cleanup []func() error
@@ -67,7 +70,8 @@ func New(ctx context.Context, cfg config.Server, version string) (_ *App, err er
 
 func (a *App) onClose(f func() error) { a.cleanup = append(a.cleanup, f) }
 
-// Close frees everything, machines included. It may be called once, after Run has returned.
+// Close frees everything but the machines, which run on for the next server to
+// adopt. It may be called once, after Run has returned.
 func (a *App) Close() error {
 	var errs []error
 	for n := len(a.cleanup) - 1; n >= 0; n-- {
@@ -124,6 +128,9 @@ func (a *App) openWorker(ctx context.Context) error {
 		Templates: a.workerTemplate,
 		CABundle:  ca,
 		Log:       a.log,
+
+		Pool:         a.poolConfig(),
+		FreeMemoryMB: func() (int, error) { return memInfoMB("MemAvailable") },
 	})
 	if err != nil {
 		return err
@@ -155,8 +162,12 @@ func (a *App) openControl(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.records = records
 	a.onClose(records.Close)
-	memory, err := hostMemoryMB()
+	if err := a.adopt(ctx, records); err != nil {
+		return err
+	}
+	memory, err := memInfoMB("MemTotal")
 	if err != nil {
 		return err
 	}

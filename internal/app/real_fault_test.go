@@ -19,8 +19,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"ramet.dev/ramet/internal/config"
 )
 
 // machinePID returns the process of the server's only machine, as its driver
@@ -448,27 +446,5 @@ func TestRealRefusalsLeaveNothing(t *testing.T) {
 	}
 	if after := len(instances(t, s)); after != before {
 		t.Errorf("%d instances are left", after-before)
-	}
-}
-
-func TestRealRestartSweepsLeftovers(t *testing.T) {
-	home := freshHome(t)
-	s, err := startServer(home, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &box{t: t, s: s}
-	s.call(t, "POST", "/v1/sandboxes", obj{}, b)
-	pid := machinePID(t, s)
-	if err := s.stop(); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(pid, 0); err == nil {
-		t.Error("the machine outlived its server")
-	}
-	s = ownServer(t, home, func(c *config.Server) {})
-	s.call(t, "GET", b.path(""), nil, b)
-	if b.Status != "failed" && b.Status != "stopped" {
-		t.Errorf("after a restart the sandbox is %s", b.Status)
 	}
 }

@@ -120,6 +120,7 @@ func (a *App) Run(ctx context.Context) error {
 			Version: a.version, Driver: a.driver.Name(),
 			Region: a.cfg.Region, Node: a.cfg.Node, PID: os.Getpid(),
 		},
+		Capacity: a.worker.Capacity,
 	})
 	server := &http.Server{
 		Handler:           api.Handler(),
@@ -139,6 +140,9 @@ func (a *App) Run(ctx context.Context) error {
 	defer os.Remove(a.home().ServerInfo())
 	a.log.Info("serving", "url", a.URL(), "driver", a.driver.Name(), "isolation", a.driver.Isolation(), "version", a.version)
 
+	if err := a.worker.StartPool(); err != nil {
+		return err
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(a.ln) }()
 	select {

@@ -29,6 +29,9 @@ type Engine interface {
 	// Serve serves until ctx ends, and then leaves in order. It writes
 	// server.json in the data directory when it is ready.
 	Serve(ctx context.Context, s config.Server) error
+	// EndSandboxes ends all sandboxes of a data directory that no server uses, and
+	// returns how many it ended.
+	EndSandboxes(ctx context.Context, s config.Server) (int, error)
 }
 
 // Options is what the command line runs with. Tests give their own.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	v1 "ramet.dev/ramet/api/gen/rametv1"
 	"ramet.dev/ramet/internal/client"
 	"ramet.dev/ramet/internal/config"
 )
@@ -27,6 +28,7 @@ type statusJSON struct {
 	StartedAt *time.Time     `json:"started_at,omitempty"`
 	UptimeS   float64        `json:"uptime_s,omitempty"`
 	Sandboxes map[string]int `json:"sandboxes,omitempty"`
+	Capacity  *v1.Capacity   `json:"capacity,omitempty"`
 	Problem   string         `json:"problem,omitempty"`
 }
 
@@ -36,7 +38,8 @@ func (p *program) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show the server: version, URL, machines, sandboxes",
 		Long: `Show the server that commands talk to: its version and URL, what runs its
-machines and what isolates them, and how many sandboxes it has.
+machines and what isolates them, how many sandboxes it has, and how many warm
+machines are ready for creates (means since the server's start).
 
 The exit code is 0 when the server answers and 3 when it does not.`,
 		Example: `  ramet status
@@ -96,6 +99,9 @@ func (p *program) fillStatus(ctx context.Context, c *client.Client, s *statusJSO
 	s.Running, s.PID, s.Version = true, info.Pid, info.Version
 	s.Driver, s.Isolation, s.Region, s.Node = info.Driver, info.Isolation, info.Region, info.Node
 	s.Auth, s.StartedAt, s.UptimeS = &info.Auth, &info.StartedAt, info.UptimeS
+	if s.Capacity, err = c.Capacity(ctx); err != nil {
+		return err
+	}
 	s.Sandboxes = map[string]int{}
 	for sb, err := range c.Sandboxes(ctx, client.ListFilter{}) {
 		if err != nil {
@@ -127,6 +133,7 @@ func (p *program) printStatus(s statusJSON) error {
 		{"Access", auth},
 		{"Node", s.Node + ", region " + s.Region},
 		{"Sandboxes", statusCounts(s.Sandboxes)},
+		{"Warm pool", poolStatus(s.Capacity)},
 	}
 	if s.Home != "" {
 		rows = append(rows, [2]string{"Data", s.Home})
@@ -149,6 +156,27 @@ func (p *program) printFields(rows [][2]string) error {
 		}
 	}
 	return nil
+}
+
+// poolStatus is one line on the pool as a whole.
+func poolStatus(c *v1.Capacity) string {
+	if c == nil || c.Pool.Size == 0 {
+		return "off"
+	}
+	p := c.Pool
+	out := fmt.Sprintf("%d of %d ready", p.Ready, p.Size)
+	if p.Hits+p.Misses > 0 {
+		out += fmt.Sprintf("; %.0f %% of %d creates hit", 100*p.HitRate, p.Hits+p.Misses)
+	}
+	for _, t := range []struct {
+		what string
+		ms   float64
+	}{{"hand-off", p.HandOffMsMean}, {"boot on demand", p.OnDemandBootMsMean}, {"refill", p.RefillMsMean}} {
+		if t.ms > 0 {
+			out += fmt.Sprintf(", %s %.3g ms", t.what, t.ms)
+		}
+	}
+	return out
 }
 
 func statusCounts(counts map[string]int) string {

@@ -60,7 +60,7 @@ other key exists (see 'ramet keys create').`,
 	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "start the server in the background and return when it answers")
 	cmd.Flags().BoolVar(&o.prepared, "prepared", false, "the host and the template are prepared; just serve")
 	cmd.Flags().MarkHidden("prepared")
-	addSettingFlags(cmd.Flags(), "listen", "no_auth", "driver", "accel", "template", "allow_private", "guest_ca",
+	addSettingFlags(cmd.Flags(), "listen", "no_auth", "driver", "accel", "template", "pool_size", "pool_shapes", "allow_private", "guest_ca",
 		"region", "node", "log_format", "log_level")
 	for flag, values := range map[string][]string{
 		"driver": {"qemu"}, "accel": {"auto", "kvm", "tcg"},
@@ -330,7 +330,7 @@ func (p *program) welcome(ctx context.Context, home config.Home, pid int) error 
   ramet run 'print(6 * 7)'    run Python in a sandbox made for this call
   ramet create                make a sandbox that stays, and print its id
   ramet status                what runs here
-  ramet down                  stop the server
+  ramet down                  stop the server; sandboxes live on
 `)
 	return nil
 }

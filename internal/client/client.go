@@ -162,6 +162,12 @@ func (c *Client) Info(ctx context.Context) (*v1.Info, error) {
 	return decode[v1.Info](c, resp, err)
 }
 
+// Capacity says what the server keeps ready, and how creates were served.
+func (c *Client) Capacity(ctx context.Context) (*v1.Capacity, error) {
+	resp, err := c.api.GetCapacity(ctx)
+	return decode[v1.Capacity](c, resp, err)
+}
+
 // Create creates a sandbox and waits until it runs.
 func (c *Client) Create(ctx context.Context, req v1.SandboxCreate) (*v1.Sandbox, error) {
 	resp, err := c.api.CreateSandbox(ctx, req)

@@ -14,8 +14,11 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	"ramet.dev/ramet/internal/sandbox"
 )
 
 // Server is what a server is started with.
@@ -45,6 +48,11 @@ type Server struct {
 	// Template is the template that is built at the start and used when a
 	// create names none.
 	Template string
+	// PoolSize is how many machines of each shape are kept ready; 0 for none,
+	// negative: as free memory allows.
+	PoolSize int
+	// PoolShapes are kept ready besides the default one.
+	PoolShapes []sandbox.Shape
 }
 
 // Client is what a command needs to reach a server.
@@ -154,6 +162,61 @@ func checkName(v string) error {
 		return fmt.Errorf("is %q, but must be 1 to 63 lower-case letters, digits, '-', '_' or '.', and begin with a letter or digit", v)
 	}
 	return nil
+}
+
+// poolAuto is the text of a pool size that free memory decides.
+const poolAuto = "auto"
+
+// maxPool bounds a pool; each machine of it is a process.
+const maxPool = 1024
+
+func parsePoolSize(v string) (int, error) {
+	if v == poolAuto {
+		return -1, nil
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 0 || n > maxPool {
+		return 0, fmt.Errorf("is %q, but must be auto, or a number from 0 to %d", v, maxPool)
+	}
+	return n, nil
+}
+
+func checkPoolSize(v string) error {
+	_, err := parsePoolSize(v)
+	return err
+}
+
+// parseShapes reads vCPUs x memory [x disk], both in MiB, one or more.
+func parseShapes(v string) ([]sandbox.Shape, error) {
+	var out []sandbox.Shape
+	for _, f := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }) {
+		n := []int{0, 0, sandbox.DefaultDiskMB}
+		parts := strings.Split(f, "x")
+		ok := len(parts) == 2 || len(parts) == 3
+		for i := range parts {
+			if !ok {
+				break
+			}
+			var err error
+			n[i], err = strconv.Atoi(parts[i])
+			ok = err == nil
+		}
+		s := sandbox.Shape{VCPUs: n[0], MemoryMB: n[1], DiskMB: n[2]}
+		if !ok || !slices.Contains(sandbox.AllowedVCPUs, s.VCPUs) ||
+			s.MemoryMB < sandbox.MinMemoryMB || s.MemoryMB > sandbox.MaxMemoryMB || s.MemoryMB%sandbox.MemoryStepMB != 0 ||
+			s.DiskMB < sandbox.DefaultDiskMB || s.DiskMB > sandbox.MaxDiskMB {
+			return nil, fmt.Errorf("has %q, but a shape is VCPUSxMEMORY or VCPUSxMEMORYxDISK in MiB that a sandbox can have, such as 4x2048", f)
+		}
+		if s != sandbox.DefaultShape() && !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+func checkShapes(v string) error {
+	_, err := parseShapes(v)
+	return err
 }
 
 func parsePrefixes(v string) ([]netip.Prefix, error) {

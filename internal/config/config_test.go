@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"ramet.dev/ramet/internal/sandbox"
 )
 
 // sources returns Sources that see only env, flags and the user's file.
@@ -68,6 +70,10 @@ func TestLoadRefuses(t *testing.T) {
 		"not a range":           {env: map[string]string{"RAMET_ALLOW_PRIVATE": "10.0.0.0/33"}, want: "10.0.0.0/33"},
 		"relative certificates": {env: map[string]string{"RAMET_GUEST_CA": "ca.pem"}, want: "absolute"},
 		"node with spaces":      {env: map[string]string{"RAMET_NODE": "a b"}, want: "RAMET_NODE"},
+		"pool too large":        {env: map[string]string{"RAMET_POOL_SIZE": "100000"}, want: "0 to 1024"},
+		"pool of words":         {env: map[string]string{"RAMET_POOL_SIZE": "many"}, want: "must be auto"},
+		"shape of three CPUs":   {env: map[string]string{"RAMET_POOL_SHAPES": "3x1024"}, want: "a shape is"},
+		"shape without memory":  {env: map[string]string{"RAMET_POOL_SHAPES": "2x"}, want: "a shape is"},
 		"unknown key":           {file: "lisen: x\n", want: `no setting "lisen"`},
 		"nested value":          {file: "listen:\n  host: x\n", want: "plain value"},
 		"no value":              {file: "listen:\n", want: "has no value"},
@@ -92,6 +98,23 @@ func TestAllowPrivate(t *testing.T) {
 	want := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("fd00::/8")}
 	if d := cmp.Diff(want, r.Server().AllowPrivate, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestPool(t *testing.T) {
+	r, err := Load(sources(t, nil, nil, "pool_shapes: [4x2048, 2x1024, 1x512x8192, 4x2048]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []sandbox.Shape{{VCPUs: 4, MemoryMB: 2048, DiskMB: 4096}, {VCPUs: 1, MemoryMB: 512, DiskMB: 8192}}
+	if d := cmp.Diff(want, r.Server().PoolShapes); d != "" {
+		t.Error(d)
+	}
+	if n := r.Server().PoolSize; n >= 0 {
+		t.Errorf("the size is %d, want one that memory decides", n)
+	}
+	if r, err = Load(sources(t, map[string]string{"RAMET_POOL_SIZE": "12"}, nil, "")); err != nil || r.Server().PoolSize != 12 {
+		t.Errorf("%v, %v", r, err)
 	}
 }
 

@@ -249,7 +249,10 @@ func (r *Resolved) Server() Server {
 	text := func(key string) string { return r.value(key).Text }
 	noAuth, _ := strconv.ParseBool(text("no_auth"))
 	prefixes, _ := parsePrefixes(text("allow_private"))
+	poolSize, _ := parsePoolSize(text("pool_size"))
+	shapes, _ := parseShapes(text("pool_shapes"))
 	return Server{
+		PoolSize: poolSize, PoolShapes: shapes,
 		Home: text("home"), Listen: text("listen"), NoAuth: noAuth,
 		Driver: text("driver"), Accel: text("accel"),
 		LogFormat: text("log_format"), LogLevel: text("log_level"),

@@ -103,6 +103,14 @@ func Settings() []Setting {
 			Help: "template to build at the start and for sandboxes that name none",
 		},
 		{
+			Key: "pool_size", Arg: "COUNT", Default: poolAuto, check: checkPoolSize, Scope: ForServer,
+			Help: "machines that are kept ready for creates, of each shape: a number, 0 for none, or auto (by free memory)",
+		},
+		{
+			Key: "pool_shapes", Arg: "SHAPES", Default: "", check: checkShapes, Scope: ForServer,
+			Help: "shapes to keep ready besides the default one: VCPUSxMEMORY in MiB, such as 4x2048,1x512",
+		},
+		{
 			Key: "allow_private", Arg: "RANGES", Default: "", check: checkPrefixes, Scope: ForServer,
 			Help: "private ranges that sandboxes may reach, such as 10.1.2.0/24,10.9.0.7",
 		},

@@ -121,6 +121,9 @@ func (c *Control) beginCreate(ctx context.Context, project string, r CreateReque
 // runCreate boots the machine of a record and makes it running, or undoes all of it.
 func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sandbox, []sandbox.StepTime, error) {
 	started, err := c.machines.Start(ctx, StartRequest{Sandbox: sb})
+	if started.Instance != "" {
+		sb.Instance = started.Instance
+	}
 	if cause := context.Cause(ctx); cause != nil {
 		// Also when the start made it: nobody waits for the sandbox any more.
 		err = errors.Join(cause, err)
@@ -132,7 +135,7 @@ func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sa
 	begin := time.Now()
 	running, err := c.store.Transition(ctx, sb.ID, sandbox.Creating, sandbox.Running, store.Change{
 		Apply: func(r *sandbox.Sandbox) {
-			r.Isolation = started.Isolation
+			r.Instance, r.Isolation = sb.Instance, started.Isolation
 			if started.TemplateHash != "" {
 				r.TemplateHash = started.TemplateHash
 			}
@@ -142,6 +145,12 @@ func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sa
 	if err != nil {
 		c.undoCreate(sb, err)
 		return sb, nil, err
+	}
+	if !c.machines.Alive(running.Instance) {
+		// It ended before the record said whose it was, so that nobody was found to tell.
+		if err := c.recordExit(sandbox.MachineExit{Instance: running.Instance, Reason: "the sandbox's machine ended by itself"}); err != nil {
+			c.log.Error("record the end of a machine", "instance", running.Instance, "err", err)
+		}
 	}
 	return running, append(started.Steps, sandbox.StepTime{Name: "commit", Took: time.Since(begin)}), nil
 }
@@ -159,7 +168,7 @@ func (c *Control) undoCreate(sb sandbox.Sandbox, cause error) {
 	level("create failed", "err", cause)
 	_, err := c.store.Transition(ctx, sb.ID, sandbox.Creating, sandbox.Stopping, store.Change{
 		Begin: opDelete,
-		Apply: func(r *sandbox.Sandbox) { r.FailReason = reasonOf(cause) },
+		Apply: func(r *sandbox.Sandbox) { r.Instance, r.FailReason = sb.Instance, reasonOf(cause) },
 		Event: store.Event{Type: "create_failed", Reason: reasonOf(cause)},
 	})
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 // host. Everything is named by instance, one life of a machine; calls for an
 // instance that is not there fail with Unavailable, except Stop, which succeeds.
 type Machines interface {
-	// Start boots a machine for the sandbox's Instance and returns when its
-	// agent takes calls and it has its identity. A failed start leaves nothing.
+	// Start makes a machine for the sandbox and returns when its agent takes calls
+	// and it has its identity. The machine's instance is the sandbox's, or one
+	// that was kept ready: Started says which. A failed start leaves nothing.
 	Start(ctx context.Context, r StartRequest) (Started, error)
 	// Guest returns a live connection to the agent. It fails within ten seconds.
 	Guest(ctx context.Context, id sandbox.InstanceID) (Guest, error)
@@ -36,6 +37,8 @@ type StartRequest struct {
 
 // Started is what came out of a start.
 type Started struct {
+	// Instance is the machine's; empty: that of the request.
+	Instance     sandbox.InstanceID
 	Isolation    sandbox.Isolation
 	TemplateHash string
 	Steps        []sandbox.StepTime // in order

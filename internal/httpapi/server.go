@@ -31,6 +31,8 @@ type Config struct {
 	Info Info
 	// Isolation, when set, says at each GET /v1/info what Info.Isolation would.
 	Isolation func() sandbox.Isolation
+	// Capacity is what GET /v1/capacity says; nil says nothing is kept ready.
+	Capacity func() sandbox.Capacity
 	// KeepAlive is the pause after which a silent stream gets an empty line. Zero: 10 seconds.
 	KeepAlive time.Duration
 	// BodyTimeout is how long a request's body may take to arrive, and how long an

@@ -37,6 +37,9 @@ type InstanceID string
 // NewInstanceID returns a fresh random id.
 func NewInstanceID() InstanceID { return InstanceID(randomHex()) }
 
+// ParseInstanceID accepts 32 lower-case hexadecimal digits.
+func ParseInstanceID(s string) (InstanceID, bool) { return InstanceID(s), isHex32(s) }
+
 func randomHex() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails, see crypto/rand
@@ -82,6 +85,10 @@ var transitions = map[State][]State{
 	Stopped:     {},
 }
 
+// HasMachine says that a sandbox in the state has a machine, which outlives the
+// server. A machine that is only being made, or ended, does not count.
+func (s State) HasMachine() bool { return s == Running || s == Hibernating || s == Waking }
+
 // CanBecome says whether the table allows the change from s to next.
 func (s State) CanBecome(next State) bool {
 	for _, t := range transitions[s] {
@@ -107,6 +114,11 @@ type Shape struct {
 	VCPUs    int `json:"vcpus"`
 	MemoryMB int `json:"memory_mb"`
 	DiskMB   int `json:"disk_mb"`
+}
+
+// DefaultShape is that of a sandbox that asks for none.
+func DefaultShape() Shape {
+	return Shape{VCPUs: DefaultVCPUs, MemoryMB: DefaultMemoryMB, DiskMB: DefaultDiskMB}
 }
 
 // Limits and defaults of a Shape.

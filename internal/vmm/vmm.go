@@ -48,6 +48,9 @@ type Config struct {
 	// Golden asks for a machine whose memory can become a base for others: Save
 	// on it writes a full snapshot. Only cold machines can be golden.
 	Golden bool
+	// Background starts a machine that gives way to others for CPU time, until
+	// SetBackground(false).
+	Background bool
 }
 
 // Driver starts machines of one kind. It is safe for concurrent use.
@@ -68,7 +71,8 @@ type Driver interface {
 	// Remove frees all that is left in dir of a machine that no longer runs (or kills
 	// it), and removes dir. It is idempotent.
 	Remove(ctx context.Context, dir string) error
-	// Close frees what the driver itself holds (open golden memory). Machines live on.
+	// Close frees what the driver itself holds (open golden memory). Machines
+	// live on; Release them first.
 	Close() error
 }
 
@@ -99,6 +103,12 @@ type Machine interface {
 	// monitor's own error output.
 	Console() string
 	Stats() (sandbox.MachineStats, error)
+	// SetBackground says whether the machine gives way to others for CPU time.
+	SetBackground(on bool) error
+	// Release lets go of the machine, which runs on for Adopt to find: it closes
+	// the streams and all else that this process has of it. The Machine is of no
+	// use after it.
+	Release() error
 	// Kill ends the machine at once and waits until its process is gone. Idempotent.
 	Kill(ctx context.Context) error
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -110,6 +111,7 @@ func newBench(t testing.TB, change func(*Config)) *bench {
 	}
 	t.Cleanup(func() {
 		b.setRun(nil)
+		b.stopAll()
 		if err := b.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
@@ -141,6 +143,18 @@ func (b *bench) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	b.t.Cleanup(cancel)
 	return ctx
+}
+
+// stopAll ends all machines, which Close does not.
+func (b *bench) stopAll() {
+	b.Worker.mu.Lock()
+	left := slices.Collect(maps.Keys(b.instances))
+	b.Worker.mu.Unlock()
+	for _, id := range left {
+		if err := b.Stop(b.ctx(), id); err != nil {
+			b.t.Errorf("stop: %v", err)
+		}
+	}
 }
 
 // nothingLeft checks that no machine has left anything on the host.

@@ -41,6 +41,8 @@ type plan struct {
 	template Template
 	snapshot string // empty: cold
 	golden   bool   // the machine's memory is to become a golden snapshot
+	// background boots give way to others for CPU time.
+	background bool
 }
 
 // boot is a boot in progress.
@@ -103,10 +105,7 @@ func (w *Worker) boot(ctx context.Context, p plan) (*Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
-	b := &boot{w: w, plan: p, inst: &Instance{
-		ID: p.Instance, Template: p.template, dir: w.dir(p.Instance), driver: w.cfg.Driver,
-		agentTimeout: w.cfg.AgentTimeout, dialing: make(chan struct{}, 1), freed: make(chan struct{}),
-	}}
+	b := &boot{w: w, plan: p, inst: w.newInstance(p.Instance, p.template)}
 	begin := time.Now()
 	for _, s := range steps {
 		t := time.Now()
@@ -163,6 +162,8 @@ func (b *boot) startVMM(ctx context.Context) error {
 		Source:   vmm.Source{Image: b.template.Image, Snapshot: b.snapshot},
 		Shape:    b.Shape,
 		Golden:   b.golden,
+
+		Background: b.background,
 	})
 	if err != nil {
 		return err
@@ -173,16 +174,24 @@ func (b *boot) startVMM(ctx context.Context) error {
 }
 
 func (b *boot) attachNetwork(ctx context.Context) error {
-	conn, err := b.inst.machine.DialNetwork(ctx)
+	if err := b.w.attach(ctx, b.inst, b.Policy); err != nil {
+		return err
+	}
+	b.onFail(func(context.Context) error { return b.inst.gateway.Close() })
+	return nil
+}
+
+// attach makes the gateway of a machine.
+func (w *Worker) attach(ctx context.Context, i *Instance, policy network.Policy) error {
+	conn, err := i.machine.DialNetwork(ctx)
 	if err != nil {
 		return err
 	}
-	g, err := b.w.cfg.Network.Attach(conn, b.Policy, network.WithName(string(b.Instance)))
+	g, err := w.cfg.Network.Attach(conn, policy, network.WithName(string(i.ID)))
 	if err != nil {
 		return err // the stream was the gateway's
 	}
-	b.inst.gateway, b.inst.policy = g, b.Policy
-	b.onFail(func(context.Context) error { return g.Close() })
+	i.gateway, i.policy = g, policy
 	return nil
 }
 
@@ -242,29 +251,41 @@ func (b *boot) identityAndMemory(ctx context.Context) error {
 
 // identity makes the machine itself: nothing of the user's runs before it is done.
 func (b *boot) identity(ctx context.Context) error {
+	var o refreshOptions
+	if !b.golden { // a golden is shared by all that follow, and outlives this setting
+		o.caBundle = b.w.cfg.CABundle
+	}
+	if b.snapshot != "" && b.Shape.DiskMB > sandbox.DefaultDiskMB {
+		o.growDiskMB = b.Shape.DiskMB
+	}
+	return b.w.refresh(ctx, b.agent, b.template, b.Identity, o)
+}
+
+// refreshOptions is what not every refresh needs.
+type refreshOptions struct {
+	caBundle   []byte // empty: what the guest trusts stays
+	growDiskMB int    // 0: the disk stays
+}
+
+// refresh makes a machine the one of an identity.
+func (w *Worker) refresh(ctx context.Context, client *guest.Client, t Template, id Identity, o refreshOptions) error {
 	entropy := make([]byte, 256)
 	rand.Read(entropy)
-	env := maps.Clone(b.template.Env)
+	env := maps.Clone(t.Env)
 	if env == nil {
 		env = map[string]string{}
 	}
-	maps.Copy(env, b.Identity.Env)
-	// A golden is shared by all that follow, and outlives this setting.
-	ca := b.w.cfg.CABundle
-	if b.golden {
-		ca = nil
-	}
-	grown := b.snapshot != "" && b.Shape.DiskMB > sandbox.DefaultDiskMB
-	_, err := b.agent.Machine().Refresh(ctx, &agentv1.RefreshRequest{
+	maps.Copy(env, id.Env)
+	_, err := client.Machine().Refresh(ctx, &agentv1.RefreshRequest{
 		UnixNanos: time.Now().UnixNano(),
 		Entropy:   entropy,
-		Hostname:  b.Identity.Hostname,
-		MachineId: b.Identity.MachineID,
+		Hostname:  id.Hostname,
+		MachineId: id.MachineID,
 		Env:       env,
-		CaBundle:  ca,
+		CaBundle:  o.caBundle,
 		Reseed:    true,
-		GrowDisk:  grown,
-		DiskBytes: uint64(b.Shape.DiskMB) << 20,
+		GrowDisk:  o.growDiskMB > 0,
+		DiskBytes: uint64(o.growDiskMB) << 20,
 	})
 	return guest.Error(err)
 }

@@ -23,7 +23,7 @@ func TestStart(t *testing.T) {
 	for _, s := range i.Steps {
 		steps = append(steps, s.Name)
 	}
-	want := []string{"reserve", "start_vmm", "attach_network", "grow_disk", "resume", "await_agent", "identity"}
+	want := []string{"template", "reserve", "start_vmm", "attach_network", "grow_disk", "resume", "await_agent", "identity"}
 	if diff := cmp.Diff(want, steps); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
@@ -159,9 +159,11 @@ func TestStartErrors(t *testing.T) {
 		}
 		b.hang()
 		go func() {
-			<-b.networks // the golden's
-			<-b.networks
-			b.host.Machines()[0].Exit(fake.ErrShutDown)
+			<-b.networks  // the golden's
+			for range 2 { // it is tried twice
+				<-b.networks
+				b.host.Machines()[0].Exit(fake.ErrShutDown)
+			}
 		}()
 		_, err := b.Start(b.ctx(), b.request())
 		if e := userError(t, err); e.Code != "boot_failed" || !strings.Contains(e.Message, "ended") || !errors.Is(err, vmm.ErrGone) {

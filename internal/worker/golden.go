@@ -220,7 +220,8 @@ func warmUp(ctx context.Context, i *Instance) error {
 		{Language: "python", Code: "1 + 1"},
 		{Language: "bash", Code: "echo ready"},
 	} {
-		r.RunId = fmt.Sprintf("warm-up-%d", n)
+		// A golden snapshot remembers the runs of its own warm-up.
+		r.RunId = fmt.Sprintf("warm-up-%s-%d", i.ID, n)
 		stream, err := client.Exec().Run(ctx, r)
 		if err != nil {
 			return guest.Error(err)

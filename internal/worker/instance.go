@@ -35,7 +35,14 @@ type Instance struct {
 	guest   *guest.Client    // guarded by mu; nil before the first dial
 	gateway *network.Gateway // guarded by mu
 	policy  network.Policy   // guarded by mu; what the gateway has, and the next one gets
-	ended   bool             // guarded by mu; free has begun
+	ended   bool             // guarded by mu; free or release has begun
+}
+
+func (w *Worker) newInstance(id sandbox.InstanceID, t Template) *Instance {
+	return &Instance{
+		ID: id, Template: t, dir: w.dir(id), driver: w.cfg.Driver,
+		agentTimeout: w.cfg.AgentTimeout, dialing: make(chan struct{}, 1), freed: make(chan struct{}),
+	}
 }
 
 // errSilent is what callers of a guest are told that does not answer.
@@ -141,13 +148,32 @@ func (i *Instance) hangUp() {
 	i.setGuest(nil)
 }
 
+// release closes what this process has of the machine, which runs on.
+func (i *Instance) release() error {
+	gateway := i.end()
+	i.hangUp()
+	var errs []error
+	if gateway != nil {
+		errs = append(errs, gateway.Close())
+	}
+	if err := i.machine.Release(); err != nil {
+		errs = append(errs, fmt.Errorf("let go of instance %s: %w", i.ID, err))
+	}
+	return errors.Join(errs...)
+}
+
+// end makes the gateway that it returns the last one.
+func (i *Instance) end() *network.Gateway {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ended = true
+	return i.gateway
+}
+
 // free ends the machine and releases everything of it on the host. It is called once.
 func (i *Instance) free(ctx context.Context) error {
 	defer close(i.freed)
-	i.mu.Lock()
-	i.ended = true
-	gateway := i.gateway
-	i.mu.Unlock()
+	gateway := i.end()
 	var errs []error
 	if err := i.machine.Kill(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("end the machine of instance %s: %w", i.ID, err))

@@ -150,11 +150,15 @@ func TestLeftoversThatStick(t *testing.T) {
 	dir := t.TempDir()
 	host := fake.NewHost(fake.Config{})
 	host.Fail(fake.StepRemove, errors.New("a process hangs"))
-	stuck := filepath.Join(dir, "stuck")
+	id := sandbox.NewInstanceID()
+	stuck := filepath.Join(dir, string(id))
 	if err := os.Mkdir(stuck, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	b := newBench(t, func(c *Config) { c.Dir, c.Driver = dir, host.Driver() })
+	if err := b.Adopt(b.ctx(), nil); err != nil {
+		t.Fatal(err)
+	}
 	if log := b.log.String(); !strings.Contains(log, "a process hangs") {
 		t.Errorf("nothing was said: %q", log)
 	}
@@ -162,7 +166,7 @@ func TestLeftoversThatStick(t *testing.T) {
 		t.Error(err)
 	}
 	host.Fail(fake.StepRemove, nil)
-	if err := b.Stop(b.ctx(), "stuck"); err != nil { // as the sweep does
+	if err := b.Stop(b.ctx(), id); err != nil { // as the sweep does
 		t.Error(err)
 	}
 }

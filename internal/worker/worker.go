@@ -34,6 +34,10 @@ type Config struct {
 	// CABundle is installed in every guest; PEM, may be empty.
 	CABundle []byte
 	Log      *slog.Logger
+	// Pool is what is kept ready; nothing by default. It needs FreeMemoryMB.
+	Pool PoolConfig
+	// FreeMemoryMB says how much memory the host could give out now, in MiB.
+	FreeMemoryMB func() (int, error)
 	// BootTimeout bounds a whole restore, ColdTimeout a cold boot. Zero: 60 s and 180 s.
 	BootTimeout, ColdTimeout time.Duration
 	// AgentTimeout bounds reaching an agent that should be there. Zero: 10 s.
@@ -54,6 +58,7 @@ type Worker struct {
 	cfg   Config
 	log   *slog.Logger
 	exits chan sandbox.MachineExit
+	pool  *pool
 
 	// life ends when the worker closes; machines do not depend on it.
 	life  context.Context
@@ -65,13 +70,14 @@ type Worker struct {
 	instances map[sandbox.InstanceID]*Instance // guarded by mu; those that run
 	freeing   map[sandbox.InstanceID]*Instance // guarded by mu; those on their way out
 	makings   map[string]*making               // guarded by mu; by directory
+	adoptions map[sandbox.InstanceID]*adoption // guarded by mu; machines that do not answer yet
 }
 
 // errClosing refuses what begins after Close.
 var errClosing = sandbox.Errorf(sandbox.Unavailable, "shutting_down", "the server is shutting down; try again in a moment")
 
-// New makes a worker. It frees what an earlier worker left in Dir: nothing
-// adopts running machines yet, so what is there belongs to nobody.
+// New makes a worker. Call Adopt before the first Start: an earlier worker may
+// have left machines in Dir.
 func New(ctx context.Context, cfg Config) (*Worker, error) {
 	if cfg.BootTimeout == 0 {
 		cfg.BootTimeout = 60 * time.Second
@@ -94,36 +100,10 @@ func New(ctx context.Context, cfg Config) (*Worker, error) {
 		instances: make(map[sandbox.InstanceID]*Instance),
 		freeing:   make(map[sandbox.InstanceID]*Instance),
 		makings:   make(map[string]*making),
+		adoptions: make(map[sandbox.InstanceID]*adoption),
 	}
-	if err := w.removeLeftovers(ctx); err != nil {
-		stop()
-		return nil, err
-	}
+	w.pool = newPool(w, cfg.Pool)
 	return w, nil
-}
-
-// removeLeftovers frees the instances of an earlier process. One that cannot be
-// freed, such as a process that hangs in the kernel, keeps its uid and its files,
-// and must not keep the server from starting.
-func (w *Worker) removeLeftovers(ctx context.Context) error {
-	entries, err := os.ReadDir(w.cfg.Dir)
-	if err != nil {
-		return fmt.Errorf("look for instances of an earlier run: %w", err)
-	}
-	for _, e := range entries {
-		one, cancel := context.WithTimeout(ctx, removeTimeout)
-		err := w.cfg.Driver.Remove(one, filepath.Join(w.cfg.Dir, e.Name()))
-		cancel()
-		if ctx.Err() != nil {
-			return fmt.Errorf("remove instances of an earlier run: %w", context.Cause(ctx))
-		}
-		if err != nil {
-			w.log.Error("remove an instance of an earlier run", "instance", e.Name(), "err", err)
-			continue
-		}
-		w.log.Info("removed an instance of an earlier run", "instance", e.Name())
-	}
-	return nil
 }
 
 // Exits delivers instances that ended by themselves. Their resources are
@@ -137,7 +117,20 @@ func (w *Worker) Instance(id sandbox.InstanceID) (*Instance, error) {
 	if i, ok := w.instances[id]; ok {
 		return i, nil
 	}
+	if w.adoptions[id] != nil {
+		return nil, &sandbox.Error{
+			Kind: sandbox.Unavailable, Code: "machine_reconnecting", RetryAfter: adoptRetry,
+			Message: "the server has started again and does not reach the sandbox's machine yet; try again in a moment",
+		}
+	}
 	return nil, sandbox.Errorf(sandbox.Unavailable, "machine_gone", "the sandbox's machine is not running")
+}
+
+// Alive says whether the machine of an instance runs, also while it does not answer.
+func (w *Worker) Alive(id sandbox.InstanceID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.instances[id] != nil || w.adoptions[id] != nil
 }
 
 // Count returns the number of running instances.
@@ -160,48 +153,72 @@ func (w *Worker) begin(ctx context.Context) (_ context.Context, end func(), err 
 	return ctx, func() { stop(); cancel(nil); w.tasks.Done() }, nil
 }
 
-// Start boots a machine and returns when its agent is ready and it has its
-// identity. The context bounds the call; a failed start leaves nothing.
+// Start makes a machine of the request's template and shape, from the pool if that
+// has one, and returns when its agent is ready and it has its identity. The
+// instance's ID is the request's, or that of the pool's machine: use the one that is
+// returned. The context bounds the call; a failed start leaves nothing.
 func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
 	ctx, end, err := w.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
+	defer w.pool.foreground()()
+	asked := time.Now()
 	template, err := w.cfg.Templates(req.Template)
 	if err != nil {
 		return nil, err
 	}
-	i, err := w.restoreGolden(ctx, req, template)
+	found := sandbox.StepTime{Name: "template", Took: time.Since(asked)}
+	k := w.pool.kind(req.Template, req.Shape)
+	if k != nil {
+		if i := w.fromPool(ctx, k, req, template); i != nil {
+			i.Steps = append([]sandbox.StepTime{found}, i.Steps...)
+			w.enter(i)
+			return i, nil
+		}
+	}
+	begin := time.Now()
+	i, err := w.restoreGolden(ctx, req, template, false)
 	if err != nil {
+		w.pool.missed(k, 0)
 		return nil, err
 	}
-	w.adopt(i)
+	w.pool.missed(k, time.Since(begin))
+	i.Steps = append([]sandbox.StepTime{found}, i.Steps...)
+	w.enter(i)
 	return i, nil
 }
 
 // restoreGolden boots from the golden snapshot. One that does not fit this host any
 // more (another QEMU), or is damaged, is made anew, once.
-func (w *Worker) restoreGolden(ctx context.Context, req Request, t Template) (*Instance, error) {
+func (w *Worker) restoreGolden(ctx context.Context, req Request, t Template, background bool) (*Instance, error) {
 	snap, err := w.Golden(ctx, t, req.Shape.VCPUs)
 	if err != nil {
 		return nil, err
 	}
 	tried, serr := os.Stat(snap)
-	i, err := w.boot(ctx, plan{Request: req, template: t, snapshot: snap})
+	p := plan{Request: req, template: t, snapshot: snap, background: background}
+	i, err := w.boot(ctx, p)
+	if errors.Is(err, vmm.ErrGone) && ctx.Err() == nil {
+		// A monitor that crashes as it starts a machine (or was killed by the kernel)
+		// takes nothing of a user with it.
+		w.log.Warn("a machine ended while it was started; starting another", "instance", req.Instance, "err", err)
+		i, err = w.boot(ctx, p)
+	}
 	if err == nil || ctx.Err() != nil {
 		return i, err
 	}
 	// Another create may have found out first, and taken it from under this one.
 	replaced := serr != nil || !goldenIs(snap, tried)
-	if !replaced && !unfit(err) {
+	if !replaced && !badSnapshot(err) {
 		return nil, err
 	}
 	w.log.Warn("the golden snapshot cannot be used; making a new one", "template", t.Name, "vcpus", req.Shape.VCPUs, "err", err)
-	if snap, err = w.goldenBut(ctx, t, req.Shape.VCPUs, tried); err != nil {
+	if p.snapshot, err = w.goldenBut(ctx, t, req.Shape.VCPUs, tried); err != nil {
 		return nil, err
 	}
-	return w.boot(ctx, plan{Request: req, template: t, snapshot: snap})
+	return w.boot(ctx, p)
 }
 
 func goldenIs(dir string, tried os.FileInfo) bool {
@@ -209,14 +226,14 @@ func goldenIs(dir string, tried os.FileInfo) bool {
 	return err == nil && sameGolden(now, tried)
 }
 
-// unfit says that a boot failed by its snapshot, and not by the machine.
-func unfit(err error) bool {
+// badSnapshot says that a boot failed by its snapshot, and not by the machine.
+func badSnapshot(err error) bool {
 	var damaged *snapshot.CorruptError
 	return errors.Is(err, vmm.ErrSnapshotMismatch) || errors.As(err, &damaged)
 }
 
-// adopt enters a booted instance and watches it. The caller is one that Close waits for.
-func (w *Worker) adopt(i *Instance) {
+// enter registers an instance that runs, and watches it. The caller is one that Close waits for.
+func (w *Worker) enter(i *Instance) {
 	w.mu.Lock()
 	w.instances[i.ID] = i
 	w.mu.Unlock()
@@ -250,8 +267,14 @@ func (w *Worker) watch(i *Instance) {
 	if err := i.free(ctx); err != nil {
 		w.log.Error("free a machine that ended", "instance", i.ID, "err", err)
 	}
+	w.report(sandbox.MachineExit{Instance: i.ID, Reason: reason})
+}
+
+// report tells of a machine that ended. When the worker closes first, the next
+// Adopt does not find it.
+func (w *Worker) report(e sandbox.MachineExit) {
 	select {
-	case w.exits <- sandbox.MachineExit{Instance: i.ID, Reason: reason}:
+	case w.exits <- e:
 	case <-w.life.Done():
 	}
 }
@@ -287,6 +310,7 @@ const removeTimeout = 30 * time.Second
 // Stop ends an instance and returns when all that it had is free, whoever frees
 // it. An instance that is not running any more is only swept.
 func (w *Worker) Stop(ctx context.Context, id sandbox.InstanceID) error {
+	w.cancelAdoption(id)
 	w.mu.Lock()
 	i, leaving := w.instances[id], w.freeing[id]
 	w.mu.Unlock()
@@ -310,8 +334,9 @@ func (w *Worker) Stop(ctx context.Context, id sandbox.InstanceID) error {
 
 func (w *Worker) dir(id sandbox.InstanceID) string { return filepath.Join(w.cfg.Dir, string(id)) }
 
-// Close ends every machine: without adoption they would be orphans. It ends
-// what is under way, and waits for all of it.
+// Close lets go of the machines, which run on until another worker adopts them.
+// Those of the pool belong to nobody, and are ended. It ends what is under way,
+// and waits for all of it.
 func (w *Worker) Close() error {
 	w.mu.Lock()
 	w.closing = true
@@ -323,16 +348,14 @@ func (w *Worker) Close() error {
 	for _, i := range w.instances {
 		left = append(left, i)
 	}
+	clear(w.instances)
 	w.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
-	var errs []error
+	errs := []error{w.pool.drain(ctx)}
 	for _, i := range left {
-		if w.forget(i) {
-			errs = append(errs, i.free(ctx))
-			w.freedFinally(i)
-		}
+		errs = append(errs, i.release())
 	}
 	return errors.Join(errs...)
 }

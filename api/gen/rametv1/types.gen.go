@@ -36,6 +36,17 @@ type BuildEvent struct {
 	Type string `json:"type"`
 }
 
+// Capacity defines model for Capacity.
+type Capacity struct {
+	// Machines Machines that run for sandboxes. Those of the pool are not among them.
+	Machines int          `json:"machines"`
+	Pool     PoolCounters `json:"pool"`
+	Pools    []Pool       `json:"pools"`
+
+	// Unpooled Creates of a template or shape that no pool is kept for.
+	Unpooled int64 `json:"unpooled"`
+}
+
 // Error defines model for Error.
 type Error struct {
 	// Code A stable word for programs.
@@ -276,6 +287,74 @@ type MoveFile struct {
 	Overwrite *bool   `json:"overwrite,omitempty"`
 	To        string  `json:"to"`
 	User      *string `json:"user,omitempty"`
+}
+
+// Pool defines model for Pool.
+type Pool struct {
+	// Discarded Warm machines that were thrown away: dead, made from something that was replaced, or because memory was short.
+	Discarded     int64   `json:"discarded"`
+	DiskMb        int     `json:"disk_mb"`
+	HandOffMsMean float64 `json:"hand_off_ms_mean"`
+
+	// HitRate Hits among hits and misses, 0 to 1.
+	HitRate float64 `json:"hit_rate"`
+
+	// Hits Creates that took a warm machine.
+	Hits     int64 `json:"hits"`
+	MemoryMb int   `json:"memory_mb"`
+
+	// Misses Creates that found none and had to boot a machine.
+	Misses int64 `json:"misses"`
+
+	// OnDemandBootMsMean Of the boots for the misses.
+	OnDemandBootMsMean float64 `json:"on_demand_boot_ms_mean"`
+
+	// Ready How many are ready now.
+	Ready        int     `json:"ready"`
+	RefillMsLast float64 `json:"refill_ms_last"`
+
+	// RefillMsMean Of making one machine for the pool.
+	RefillMsMean float64 `json:"refill_ms_mean"`
+
+	// Size How many warm machines are kept.
+	Size     int    `json:"size"`
+	Template string `json:"template"`
+	Vcpus    int    `json:"vcpus"`
+
+	// Warming How many are being made now.
+	Warming int `json:"warming"`
+}
+
+// PoolCounters defines model for PoolCounters.
+type PoolCounters struct {
+	// Discarded Warm machines that were thrown away: dead, made from something that was replaced, or because memory was short.
+	Discarded     int64   `json:"discarded"`
+	HandOffMsMean float64 `json:"hand_off_ms_mean"`
+
+	// HitRate Hits among hits and misses, 0 to 1.
+	HitRate float64 `json:"hit_rate"`
+
+	// Hits Creates that took a warm machine.
+	Hits int64 `json:"hits"`
+
+	// Misses Creates that found none and had to boot a machine.
+	Misses int64 `json:"misses"`
+
+	// OnDemandBootMsMean Of the boots for the misses.
+	OnDemandBootMsMean float64 `json:"on_demand_boot_ms_mean"`
+
+	// Ready How many are ready now.
+	Ready        int     `json:"ready"`
+	RefillMsLast float64 `json:"refill_ms_last"`
+
+	// RefillMsMean Of making one machine for the pool.
+	RefillMsMean float64 `json:"refill_ms_mean"`
+
+	// Size How many warm machines are kept.
+	Size int `json:"size"`
+
+	// Warming How many are being made now.
+	Warming int `json:"warming"`
 }
 
 // Process defines model for Process.

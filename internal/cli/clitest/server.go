@@ -115,6 +115,16 @@ func (s *Server) GetInfo(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
+// GetCapacity implements the API.
+func (s *Server) GetCapacity(w http.ResponseWriter, _ *http.Request) {
+	all := v1.PoolCounters{Size: 8, Ready: 7, Warming: 1, Hits: 30, Misses: 10, HitRate: 0.75, OnDemandBootMsMean: 312.4, RefillMsMean: 401, RefillMsLast: 390}
+	answer(w, v1.Capacity{Machines: 2, Pool: all, Pools: []v1.Pool{{
+		Template: "default", Vcpus: 2, MemoryMb: 1024, DiskMb: 4096, Size: all.Size, Ready: all.Ready, Warming: all.Warming,
+		Hits: all.Hits, Misses: all.Misses, HitRate: all.HitRate, OnDemandBootMsMean: all.OnDemandBootMsMean,
+		RefillMsMean: all.RefillMsMean, RefillMsLast: all.RefillMsLast,
+	}}})
+}
+
 // CreateSandbox implements the API.
 func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request) {
 	req, ok := read[v1.SandboxCreate](w, r)

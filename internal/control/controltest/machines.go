@@ -29,6 +29,11 @@ type Machines struct {
 	OnStart func(ctx context.Context, r control.StartRequest) error
 	// OnStop, when set, is called before a machine is stopped; its error fails the stop.
 	OnStop func(ctx context.Context, id sandbox.InstanceID) error
+	// HandOff, when set, gives the instance that a start uses in place of the
+	// sandbox's, as a warm pool does.
+	HandOff func() sandbox.InstanceID
+	// Vanish makes machines end right after their start, untold.
+	Vanish bool
 
 	// longNames and nameBytes, when set, are the entries of every listing; see LongNames.
 	longNames, nameBytes int
@@ -70,7 +75,11 @@ func (m *Machines) Start(ctx context.Context, r control.StartRequest) (control.S
 			return control.Started{}, err
 		}
 	}
-	root := filepath.Join(m.dir, string(r.Sandbox.Instance))
+	id := r.Sandbox.Instance
+	if m.HandOff != nil {
+		id = m.HandOff()
+	}
+	root := filepath.Join(m.dir, string(id))
 	if err := os.MkdirAll(filepath.Join(root, "root"), 0o755); err != nil {
 		return control.Started{}, err
 	}
@@ -93,10 +102,17 @@ func (m *Machines) Start(ctx context.Context, r control.StartRequest) (control.S
 	}
 	v.client = client
 	m.mu.Lock()
-	m.machines[r.Sandbox.Instance] = v
+	m.machines[id] = v
 	m.started++
+	if m.Vanish {
+		delete(m.machines, id)
+	}
 	m.mu.Unlock()
+	if m.Vanish {
+		_ = v.end() // nobody is told
+	}
 	return control.Started{
+		Instance:  id,
 		Isolation: sandbox.IsolationEmulated, TemplateHash: r.Sandbox.TemplateHash,
 		Steps: []sandbox.StepTime{{Name: "start_vmm", Took: time.Millisecond}, {Name: "identity", Took: time.Microsecond}},
 	}, nil

@@ -307,6 +307,45 @@ func TestReplaceFile(t *testing.T) {
 	}
 }
 
+func TestOverwriteFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	inode := func() uint64 {
+		t.Helper()
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Ino
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := overwriteFile(path, []byte(text), 0o444); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Errorf("got %q (%v), want %q", got, err, text)
+		}
+	}
+	write("new")
+	before := inode()
+	write("two")
+	if inode() != before {
+		t.Error("a file of the same length was replaced")
+	}
+	write("longer")
+	target := filepath.Join(t.TempDir(), "elsewhere")
+	if err := os.WriteFile(target, []byte("theirs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(path), os.Symlink(target, path)); err != nil {
+		t.Fatal(err)
+	}
+	write("ours!!")
+	if got, err := os.ReadFile(target); err != nil || string(got) != "theirs" {
+		t.Errorf("what a link led to has become %q (%v)", got, err)
+	}
+}
+
 func TestAwaitUevent(t *testing.T) {
 	if err := awaitUevent(time.Minute, func() (bool, error) { return true, nil }); err != nil {
 		t.Fatal(err)

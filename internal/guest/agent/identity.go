@@ -71,14 +71,34 @@ func setHostname(name string) error {
 	if err := unix.Sethostname([]byte(name)); err != nil {
 		return err
 	}
-	if err := replaceFile("/etc/hostname", []byte(name+"\n"), 0o644); err != nil {
+	if err := overwriteFile("/etc/hostname", []byte(name+"\n"), 0o644); err != nil {
 		return err
 	}
 	hosts, err := os.ReadFile("/etc/hosts")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return replaceFile("/etc/hosts", hostsWith(hosts, name), 0o644)
+	return overwriteFile("/etc/hosts", hostsWith(hosts, name), 0o644)
+}
+
+// overwriteFile changes a regular file of the same length where it lies, and
+// replaces any other. ext4 writes a replaced file out at once, which takes
+// most of a hand-off; host names and machine ids have one length, so those of a
+// machine that had some already only change in memory.
+func overwriteFile(path string, data []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return replaceFile(path, data, mode)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() || st.Size() != int64(len(data)) {
+		return replaceFile(path, data, mode)
+	}
+	if _, err := f.WriteAt(data, 0); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
 }
 
 // hostsWith returns the hosts file with the machine's own name in it. The line
@@ -112,11 +132,11 @@ func hostsWith(hosts []byte, name string) []byte {
 func setMachineID(id string) error {
 	const dbus = "/var/lib/dbus/machine-id"
 	text := []byte(id + "\n")
-	if err := replaceFile("/etc/machine-id", text, 0o444); err != nil {
+	if err := overwriteFile("/etc/machine-id", text, 0o444); err != nil {
 		return err
 	}
 	if st, err := os.Lstat(dbus); err == nil && st.Mode().IsRegular() {
-		return replaceFile(dbus, text, 0o444)
+		return overwriteFile(dbus, text, 0o444)
 	}
 	return nil
 }

@@ -48,6 +48,8 @@ const (
 	StepDialNetwork  = "dial network"
 	StepStats        = "stats"
 	StepKill         = "kill"
+
+	StepSetBackground = "set background"
 )
 
 // Host is the computer that machines run on.
@@ -146,6 +148,7 @@ func (d *Driver) Start(ctx context.Context, c vmm.Config) (vmm.Machine, error) {
 		return nil, fmt.Errorf("start: %w", err)
 	}
 	m := newMachine(d.host, c, g)
+	m.background = c.Background
 	d.host.mu.Lock()
 	defer d.host.mu.Unlock()
 	d.host.machines[c.Dir] = m

@@ -83,7 +83,6 @@ func TestConformance(t *testing.T) {
 	vmmtest.Run(t, vmmtest.Subject{
 		Image:     vmm.Image{Hash: "fake"},
 		NewDriver: func(testing.TB) vmm.Driver { return host.Driver() },
-		Forget:    func(testing.TB, vmm.Machine) {},
 	})
 	if left := host.Machines(); len(left) != 0 {
 		t.Errorf("%d machines are left", len(left))

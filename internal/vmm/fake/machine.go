@@ -107,6 +107,8 @@ type Machine struct {
 	agent   net.Conn      // guarded by mu; the host's ends
 	network net.Conn      // guarded by mu
 	console string        // guarded by mu
+
+	background bool // guarded by mu
 }
 
 var _ vmm.Machine = (*Machine)(nil)
@@ -339,6 +341,38 @@ func (m *Machine) Kill(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("kill: %w", context.Cause(ctx))
 	}
+}
+
+// SetBackground implements vmm.Machine.
+func (m *Machine) SetBackground(on bool) error {
+	if err := m.step(context.Background(), StepSetBackground); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.background = on
+	return nil
+}
+
+// Background says whether the machine gives way to others.
+func (m *Machine) Background() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.background
+}
+
+// Release implements vmm.Machine. The machine itself is the Host's.
+func (m *Machine) Release() error {
+	m.mu.Lock()
+	conns := []net.Conn{m.agent, m.network}
+	m.agent, m.network = nil, nil
+	m.mu.Unlock()
+	for _, c := range conns {
+		if c != nil {
+			c.Close()
+		}
+	}
+	return nil
 }
 
 // maxConsole bounds the console, in bytes.

@@ -41,7 +41,7 @@ func (d *Driver) adopt(ctx context.Context, c vmm.Config) (*Machine, error) {
 	}
 	m.watch()
 	if err := m.takeOver(ctx); err != nil {
-		return nil, err // the machine goes on; its goroutine ends with it
+		return nil, errors.Join(err, m.Release()) // the machine goes on
 	}
 	return m, nil
 }

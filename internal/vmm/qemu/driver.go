@@ -14,14 +14,10 @@
 package qemu
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"sync"
 	"time"
 
@@ -68,7 +64,7 @@ type Config struct {
 type Driver struct {
 	cfg      Config
 	binary   string
-	version  version
+	version  *binaryVersion
 	log      *slog.Logger
 	uids     *uidPool
 	goldens  goldens
@@ -128,7 +124,7 @@ func New(cfg Config) (*Driver, error) {
 	if d.binary, err = exec.LookPath(cfg.Binary); err != nil {
 		return nil, &sandbox.Error{Kind: sandbox.Unsupported, Code: "qemu_missing", Message: "QEMU is not installed on this host (the package is qemu-system-x86)", Err: err}
 	}
-	if d.version, err = qemuVersion(d.binary); err != nil {
+	if d.version, err = newBinaryVersion(d.binary); err != nil {
 		return nil, err
 	}
 	if d.uids, err = newUIDPool(filepath.Join(cfg.StateDir, "uids"), cfg.UIDBase, cfg.UIDCount); err != nil {
@@ -139,15 +135,15 @@ func New(cfg Config) (*Driver, error) {
 	}
 	d.vendor, d.cpu = hostCPU()
 	d.tsc = hostTSC()
-	d.cgroups = findCgroups(cfg.Cgroup)
+	d.cgroups = findCgroups(cgroupRoot, cfg.Cgroup)
 	return d, nil
 }
 
 // Name is "qemu".
 func (d *Driver) Name() string { return "qemu" }
 
-// Version is that of the host's QEMU.
-func (d *Driver) Version() string { return d.version.String() }
+// Version is that of the host's QEMU, as it is installed now.
+func (d *Driver) Version() string { return d.version.now().String() }
 
 // Isolation says what machines on this host are worth. With Accel "auto" it is
 // only known after ProbeKVM; before, it says the lesser.
@@ -169,48 +165,4 @@ func (d *Driver) cpuModel(accel string) string {
 		return d.cfg.CPUModel
 	}
 	return defaultCPUModel(accel, d.vendor)
-}
-
-// version is that of a QEMU binary.
-type version struct{ major, minor, micro int }
-
-func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v.major, v.minor, v.micro) }
-
-func (v version) atLeast(major, minor int) bool {
-	return v.major > major || v.major == major && v.minor >= minor
-}
-
-var versionPattern = regexp.MustCompile(`version (\d+)\.(\d+)\.(\d+)`)
-
-func parseVersion(out string) (version, error) {
-	m := versionPattern.FindStringSubmatch(out)
-	if m == nil {
-		return version{}, fmt.Errorf("unexpected output of qemu --version: %.100q", out)
-	}
-	var v version
-	for i, p := range []*int{&v.major, &v.minor, &v.micro} {
-		n, err := strconv.Atoi(m[i+1])
-		if err != nil {
-			return version{}, fmt.Errorf("qemu --version: %w", err)
-		}
-		*p = n
-	}
-	return v, nil
-}
-
-func qemuVersion(binary string) (version, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, binary, "--version").Output()
-	if err != nil {
-		return version{}, fmt.Errorf("ask QEMU for its version: %w", err)
-	}
-	v, err := parseVersion(string(out))
-	if err != nil {
-		return version{}, err
-	}
-	if !v.atLeast(7, 2) {
-		return v, sandbox.Errorf(sandbox.Unsupported, "qemu_too_old", "QEMU %s is too old; 7.2 or later is needed", v)
-	}
-	return v, nil
 }

@@ -7,18 +7,6 @@ import (
 	"testing"
 )
 
-// Forget closes what this process has open of a machine, as its death would.
-func Forget(t testing.TB, m *Machine) {
-	t.Helper()
-	m.hangUp()
-	if err := m.qmp.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := m.console.abandon(); err != nil {
-		t.Error(err)
-	}
-}
-
 // GoldenSums hashes the golden memories that the driver has loaded now.
 // It maps the checksum that they were loaded with to what they have.
 func GoldenSums(t testing.TB, d *Driver) map[string]string {

@@ -126,7 +126,7 @@ func (d *Driver) probeKey(img vmm.Image) (KVMProbe, error) {
 		return KVMProbe{}, err
 	}
 	return KVMProbe{
-		HostKernel: unix.ByteSliceToString(u.Release[:]), QEMUVersion: d.version.String(),
+		HostKernel: unix.ByteSliceToString(u.Release[:]), QEMUVersion: d.version.now().String(),
 		GuestKernel: hex.EncodeToString(h.Sum(nil)), CPUModel: d.cpuModel("kvm"),
 	}, nil
 }

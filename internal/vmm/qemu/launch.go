@@ -109,6 +109,9 @@ func (s *start) settle(pid int) error {
 	if err := s.d.cgroups.place(s.rec.UID, pid, s.cfg.Shape); err != nil {
 		s.d.log.Debug("the machine has no cgroup of its own", "instance", s.cfg.Instance, "err", err)
 	}
+	if s.cfg.Background { // threads that it makes later inherit it
+		return s.m.SetBackground(true)
+	}
 	return nil
 }
 

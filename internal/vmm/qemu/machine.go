@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +50,8 @@ type Machine struct {
 	network net.Conn // guarded by mu
 	running bool     // guarded by mu; what the caller asked for
 	nextSet int      // guarded by mu; the next add-fd set
+
+	released atomic.Bool // the process may go on without us
 }
 
 var _ vmm.Machine = (*Machine)(nil)
@@ -84,16 +87,29 @@ func (d *Driver) newMachine(c vmm.Config, rec record, pid int, con *console) (*M
 	}, nil
 }
 
-// watch starts the goroutine that waits for the process's end and then gives
-// back all that the machine holds in this process.
+// errReleased is how a Machine ends that the server let go of.
+var errReleased = errors.New("the server let go of the machine")
+
+// watch starts the goroutine that waits for the process's end, or for Release,
+// and then gives back all that the machine holds in this process.
 func (m *Machine) watch() {
 	life, end := context.WithCancel(context.Background())
 	m.life = life
 	go func() {
 		defer close(m.done)
-		m.err = m.exitError(waitPidfd(m.pidfd))
+		werr := waitPidfd(m.pidfd)
 		end()
-		errs := []error{m.console.finish(), m.pidfd.Close()}
+		var errs []error
+		if werr != nil && m.released.Load() {
+			m.err = errReleased
+			errs = append(errs, m.console.abandon())
+		} else {
+			m.err = m.exitError(werr)
+			errs = append(errs, m.console.finish())
+		}
+		if err := m.pidfd.Close(); !errors.Is(err, os.ErrClosed) {
+			errs = append(errs, err)
+		}
 		var exit *ExitError
 		if errors.As(m.err, &exit) {
 			exit.Stderr = m.console.stderr()
@@ -219,8 +235,22 @@ func (m *Machine) DialAgent(ctx context.Context) (net.Conn, error) {
 }
 
 // DialNetwork opens the stream of Ethernet frames and ends the one before.
+//
+// It returns when QEMU has accepted it: QEMU 7.2 crashes when the guest sends a
+// frame before. Nothing tells, but each command is answered in a turn of the main
+// loop. The turn of the first may have looked at the sockets before we connected; the
+// next one did not, and is over when the third is answered.
 func (m *Machine) DialNetwork(ctx context.Context) (net.Conn, error) {
-	return m.dial(ctx, networkName, &m.network)
+	conn, err := m.dial(ctx, networkName, &m.network)
+	if err != nil {
+		return nil, err
+	}
+	for range 3 {
+		if err := m.run(ctx, "query-status", nil, nil); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+	}
+	return conn, nil
 }
 
 // dial connects. QEMU serves one connection and keeps the next waiting until
@@ -258,6 +288,17 @@ func (m *Machine) Kill(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("kill machine: %w", context.Cause(ctx))
 	}
+}
+
+// Release closes all that this process has of the machine. QEMU sees its
+// connections end and listens again.
+func (m *Machine) Release() error {
+	m.released.Store(true)
+	if err := m.pidfd.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("release machine: %w", err)
+	}
+	<-m.done
+	return nil
 }
 
 // destroy is Kill for a start that failed.

@@ -57,7 +57,8 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// processesOf returns the processes that run under a uid.
+// processesOf returns the processes that run under a uid. One that has ended
+// and waits for its parent to notice does not run.
 func processesOf(uid int) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -76,9 +77,13 @@ func processesOf(uid int) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list processes: %w", err)
 		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == uid {
-			pids = append(pids, pid)
+		if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != uid {
+			continue
 		}
+		if st, err := readStat(pid); err == nil && st.State == 'Z' {
+			continue
+		}
+		pids = append(pids, pid)
 	}
 	return pids, nil
 }

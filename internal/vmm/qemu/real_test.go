@@ -46,7 +46,6 @@ func TestRealConformance(t *testing.T) {
 	vmmtest.Run(t, vmmtest.Subject{
 		Image:     vmmtest.Image(t),
 		NewDriver: func(t testing.TB) vmm.Driver { return newDriver(t, state) },
-		Forget:    func(t testing.TB, m vmm.Machine) { qemu.Forget(t, m.(*qemu.Machine)) },
 	})
 }
 

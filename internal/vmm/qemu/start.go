@@ -82,7 +82,7 @@ func (d *Driver) start(ctx context.Context, c vmm.Config, accel string, probing 
 	s := &start{d: d, cfg: c, probing: probing}
 	s.rec = record{
 		Instance: c.Instance, CreatedAt: time.Now().UTC(), Golden: c.Golden,
-		Accel: accel, CPUModel: d.cpuModel(accel), QEMUVersion: d.version.String(), VCPUs: c.Shape.VCPUs,
+		Accel: accel, CPUModel: d.cpuModel(accel), QEMUVersion: d.version.now().String(), VCPUs: c.Shape.VCPUs,
 	}
 	defer s.give.close()
 	for _, step := range steps {
@@ -154,7 +154,7 @@ func (s *start) plan(context.Context) error {
 	}
 	s.cmd = commandLine{
 		Binary: s.d.binary, Name: string(s.cfg.Instance), Accel: s.rec.Accel, CPUModel: s.rec.CPUModel,
-		VCPUs: v, Incoming: s.manifest != nil, MemoryShared: s.cfg.Golden, MemoryReadOnly: s.d.version.atLeast(8, 2),
+		VCPUs: v, Incoming: s.manifest != nil, MemoryShared: s.cfg.Golden, MemoryReadOnly: s.d.version.now().atLeast(8, 2),
 	}
 	if s.manifest != nil {
 		return nil // its kernel is in its memory, and it never boots again

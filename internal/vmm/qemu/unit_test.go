@@ -250,7 +250,7 @@ func TestOwnRuns(t *testing.T) {
 }
 
 func TestFits(t *testing.T) {
-	d := &Driver{version: version{7, 2, 22}, tsc: 2_500_000}
+	d := &Driver{version: &binaryVersion{known: version{7, 2, 22}}, tsc: 2_500_000}
 	rec := record{Accel: "tcg", CPUModel: cpuTCG, QEMUVersion: "7.2.22", VCPUs: 2}
 	ok := snapshot.Manifest{
 		Driver: "qemu", DriverVersion: "7.2.9", Accel: "tcg", Machine: machineType, CPUModel: cpuTCG,

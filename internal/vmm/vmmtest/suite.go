@@ -29,8 +29,6 @@ type Subject struct {
 	// NewDriver makes a driver as a fresh process of the server would: what it
 	// knows of machines is on the host, not in memory. Its parameters are always the same.
 	NewDriver func(testing.TB) vmm.Driver
-	// Forget makes a machine's driver lose it as if the server had died.
-	Forget func(testing.TB, vmm.Machine)
 }
 
 // Suite is a Subject with a driver and a golden snapshot.

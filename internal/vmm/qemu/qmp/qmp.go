@@ -119,6 +119,9 @@ func (c *Client) Run(ctx context.Context, command string, args, out any, files .
 		return fmt.Errorf("qmp %s: %w", command, err)
 	}
 	if err := c.send(ctx, append(line, '\n'), files); err != nil {
+		if errors.Is(err, net.ErrClosed) {
+			err = fmt.Errorf("%w: %w", ErrClosed, err) // Close was faster
+		}
 		return fmt.Errorf("qmp %s: %w", command, err)
 	}
 	var r reply
