@@ -18,6 +18,7 @@ import (
 	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/image"
 	"ramet.dev/ramet/internal/network"
+	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/store"
 	"ramet.dev/ramet/internal/vmm/qemu"
 	"ramet.dev/ramet/internal/worker"
@@ -158,6 +159,10 @@ func (a *App) openControl(ctx context.Context) error {
 		Region:       a.cfg.Region,
 		Node:         a.cfg.Node,
 		HostMemoryMB: memory,
+		Quota: sandbox.Quota{
+			Sandboxes: a.cfg.MaxSandboxes, MemoryMB: a.cfg.MaxMemoryMB, DiskMB: a.cfg.MaxDiskMB,
+		},
+		Admission: a.admission(memory),
 	})
 	if err != nil {
 		return err

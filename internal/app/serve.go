@@ -49,7 +49,7 @@ func (a *App) ensureKey(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the local API key: %w", err)
 	}
-	_, err = a.control.AddKey(ctx, sandbox.DefaultProject, localKeyName, strings.TrimSpace(string(raw)))
+	_, err = a.control.AddAdminKey(ctx, sandbox.DefaultProject, localKeyName, strings.TrimSpace(string(raw)))
 	return err
 }
 

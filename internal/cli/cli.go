@@ -122,7 +122,7 @@ func (p *program) newRoot() *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: "server", Title: "The server:"},
 		&cobra.Group{ID: "sandboxes", Title: "Sandboxes:"},
-		&cobra.Group{ID: "manage", Title: "Templates and keys:"},
+		&cobra.Group{ID: "manage", Title: "Templates, keys and projects:"},
 	)
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
@@ -133,7 +133,7 @@ func (p *program) newRoot() *cobra.Command {
 	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.configCommand())
 	add("sandboxes", p.createCommand(), p.runCommand(), p.execCommand(), p.cpCommand(),
 		p.lsCommand(), p.getCommand(), p.rmCommand(), p.consoleCommand())
-	add("manage", p.templateCommand(), p.keysCommand())
+	add("manage", p.templateCommand(), p.keysCommand(), p.projectCommand())
 	add("", p.completionCommand(), p.versionCommand())
 	return root
 }

@@ -55,6 +55,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		v1.HostMetrics{},
 		v1.Template{},
 		v1.KeyCreated{},
+		v1.Project{},
 		statusJSON{},
 		runResultJSON{},
 		runErrorJSON{},

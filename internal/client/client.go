@@ -251,9 +251,9 @@ func (c *Client) DeleteTemplate(ctx context.Context, name string) error {
 	return c.none(c.api.DeleteTemplate(ctx, name))
 }
 
-// Keys lists the API keys.
-func (c *Client) Keys(ctx context.Context) ([]v1.Key, error) {
-	resp, err := c.api.ListKeys(ctx)
+// Keys lists the API keys of a project; "" is the caller's own.
+func (c *Client) Keys(ctx context.Context, project string) ([]v1.Key, error) {
+	resp, err := c.api.ListKeys(ctx, &v1.ListKeysParams{Project: optional(project)})
 	list, err := decode[v1.KeyList](c, resp, err)
 	if err != nil {
 		return nil, err
@@ -261,14 +261,40 @@ func (c *Client) Keys(ctx context.Context) ([]v1.Key, error) {
 	return list.Keys, nil
 }
 
-// CreateKey makes an API key. The answer is the only place that ever holds its secret.
-func (c *Client) CreateKey(ctx context.Context, name string) (*v1.KeyCreated, error) {
-	req := v1.KeyCreate{}
-	if name != "" {
-		req.Name = &name
-	}
-	resp, err := c.api.CreateKey(ctx, req)
+// CreateKey makes an API key of a project; "" is the caller's own. The answer is
+// the only place that ever holds its secret.
+func (c *Client) CreateKey(ctx context.Context, name, project string) (*v1.KeyCreated, error) {
+	resp, err := c.api.CreateKey(ctx, v1.KeyCreate{Name: optional(name), Project: optional(project)})
 	return decode[v1.KeyCreated](c, resp, err)
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// Projects lists the projects that the key may see.
+func (c *Client) Projects(ctx context.Context) ([]v1.Project, error) {
+	resp, err := c.api.ListProjects(ctx)
+	list, err := decode[v1.ProjectList](c, resp, err)
+	if err != nil {
+		return nil, err
+	}
+	return list.Projects, nil
+}
+
+// Project returns one project.
+func (c *Client) Project(ctx context.Context, name string) (*v1.Project, error) {
+	resp, err := c.api.GetProject(ctx, name)
+	return decode[v1.Project](c, resp, err)
+}
+
+// SetProject makes a project or changes its quota.
+func (c *Client) SetProject(ctx context.Context, name string, set v1.ProjectSet) (*v1.Project, error) {
+	resp, err := c.api.SetProject(ctx, name, set)
+	return decode[v1.Project](c, resp, err)
 }
 
 // DeleteKey revokes an API key.

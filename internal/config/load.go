@@ -249,12 +249,17 @@ func (r *Resolved) Server() Server {
 	text := func(key string) string { return r.value(key).Text }
 	noAuth, _ := strconv.ParseBool(text("no_auth"))
 	prefixes, _ := parsePrefixes(text("allow_private"))
+	count := func(key string) int { n, _ := strconv.Atoi(text(key)); return n }
+	factor := func(key string) float64 { f, _ := strconv.ParseFloat(text(key), 64); return f }
 	return Server{
 		Home: text("home"), Listen: text("listen"), NoAuth: noAuth,
 		Driver: text("driver"), Accel: text("accel"),
 		LogFormat: text("log_format"), LogLevel: text("log_level"),
 		AllowPrivate: prefixes, GuestCA: text("guest_ca"),
 		Region: text("region"), Node: text("node"), Template: text("template"),
+		MaxSandboxes: count("max_sandboxes"), MaxMemoryMB: count("max_memory_mb"), MaxDiskMB: count("max_disk_mb"),
+		MemoryReserveMB: count("memory_reserve_mb"), DiskReserveMB: count("disk_reserve_mb"),
+		MemoryOvercommit: factor("memory_overcommit"), DiskOvercommit: factor("disk_overcommit"),
 	}
 }
 

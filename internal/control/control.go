@@ -31,8 +31,13 @@ type Config struct {
 	Log       *slog.Logger
 	// Region and Node are written into every record.
 	Region, Node string
-	// HostMemoryMB, when positive, is the most memory that a sandbox may ask for.
+	// HostMemoryMB, when positive, is the memory of the host, and the most that a
+	// sandbox may ask for. What of it may be promised says Admission.
 	HostMemoryMB int
+	// Quota is what a project may use when its own record does not say. Zero: no limit.
+	Quota sandbox.Quota
+	// Admission says what of the host may be promised.
+	Admission Admission
 
 	// CreateTimeout bounds a whole create, StopTimeout freeing a sandbox. Zero: 8 minutes
 	// (the first use of a vCPU count makes a snapshot, cold) and 1 minute.
@@ -78,6 +83,9 @@ type Control struct {
 	close context.CancelCauseFunc
 	tasks sync.WaitGroup
 
+	calls callsOfKeys
+	room  hostRoom
+
 	mu      sync.Mutex
 	closing bool                      // guarded by mu
 	creates map[sandbox.ID]*operation // guarded by mu
@@ -112,6 +120,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		deletes: make(map[sandbox.ID]*operation),
 		builds:  make(map[string]*build),
 	}
+	c.room.cfg = cfg.Admission
 	if err := c.recover(ctx); err != nil {
 		stop(err)
 		return nil, err

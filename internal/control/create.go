@@ -87,7 +87,11 @@ func (c *Control) beginCreate(ctx context.Context, project string, r CreateReque
 	c.mu.Lock()
 	c.creates[sb.ID] = op
 	c.mu.Unlock()
-	made, err := c.store.Create(ctx, sb, opCreate)
+	limits, err := c.limits()
+	var made sandbox.Sandbox
+	if err == nil {
+		made, err = c.store.Create(ctx, sb, opCreate, limits)
+	}
 	if err != nil {
 		c.mu.Lock()
 		delete(c.creates, sb.ID)

@@ -89,6 +89,15 @@ func checkTemplateName(name string) error {
 	return nil
 }
 
+// checkProjectName refuses what could not be the name of a template either.
+func checkProjectName(name string) error {
+	if checkTemplateName(name) != nil {
+		return sandbox.Errorf(sandbox.Invalid, "invalid_project",
+			"project %s is not a name; use up to 63 lower-case letters, digits, dots, dashes and underscores, with a letter or digit first", shown(name))
+	}
+	return nil
+}
+
 func checkEnv(env map[string]string) error {
 	size := 0
 	for k, v := range env {

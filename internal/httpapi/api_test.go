@@ -168,7 +168,7 @@ func TestKeys(t *testing.T) {
 	if k.Name != "ci" || !strings.HasPrefix(k.Key, k.Prefix) || !strings.HasPrefix(k.Id, "key_") {
 		t.Errorf("%+v", k)
 	}
-	list, err := e.client.ListKeysWithResponse(t.Context())
+	list, err := e.client.ListKeysWithResponse(t.Context(), nil)
 	if err != nil || list.JSON200 == nil || len(list.JSON200.Keys) != 2 {
 		t.Fatalf("%v %s", err, list.Body)
 	}

@@ -166,6 +166,9 @@ func (s *Server) copyEvents(w http.ResponseWriter, r *http.Request, in <-chan re
 			s.endStream(w, r, out, conv, errDraining)
 			return
 		case <-r.Context().Done():
+			if err := revoked(r); err != nil {
+				s.endStream(w, r, out, conv, err)
+			}
 			return
 		}
 		quiet.Reset(s.cfg.KeepAlive)
@@ -183,7 +186,7 @@ func (s *Server) endStream(w http.ResponseWriter, r *http.Request, out *ndjson, 
 	}
 	req := requestOf(r.Context())
 	req.err = err
-	if r.Context().Err() != nil {
+	if r.Context().Err() != nil && revoked(r) == nil {
 		return
 	}
 	d := describe(err, req.id)

@@ -34,6 +34,9 @@ func requestOf(ctx context.Context) *request {
 // project is the project whose key the request came with.
 func project(r *http.Request) string { return requestOf(r.Context()).key.Project }
 
+// caller is the key that the request came with.
+func caller(r *http.Request) sandbox.Key { return requestOf(r.Context()).key }
+
 // recorder notes what was answered.
 type recorder struct {
 	http.ResponseWriter
@@ -159,7 +162,8 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			return
 		}
 		if s.cfg.NoAuth {
-			req.key.Project = sandbox.DefaultProject
+			// Whoever reaches the address may do everything.
+			req.key.Project, req.key.Admin = sandbox.DefaultProject, true
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -169,7 +173,8 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			s.writeUnauthorized(w, r, "missing_api_key", "missing Authorization: Bearer <key>")
 			return
 		}
-		key, err := s.control.Authenticate(r.Context(), secret)
+		ctx, key, end, err := s.control.Authenticate(r.Context(), secret)
+		defer end()
 		if sandbox.KindOf(err) == sandbox.NotFound {
 			s.writeUnauthorized(w, r, "invalid_api_key", "invalid api key")
 			return
@@ -179,6 +184,6 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			return
 		}
 		req.key = key
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

@@ -154,6 +154,44 @@ type Key struct {
 	Project   string
 	Hash      [32]byte // SHA-256 of the secret
 	Prefix    string   // first characters of the secret, to recognise it by
+	Admin     bool     // may make projects, and keys of any project
+	CreatedAt time.Time
+}
+
+// Quota limits what is promised at one time. In the record of a project 0 stands
+// for the server's default; a value below 0 is no limit. Where limits are in
+// force 0 is none either.
+type Quota struct {
+	Sandboxes int
+	MemoryMB  int
+	DiskMB    int
+}
+
+// Or fills what q leaves open from the defaults.
+func (q Quota) Or(defaults Quota) Quota {
+	for _, f := range []struct {
+		to  *int
+		def int
+	}{{&q.Sandboxes, defaults.Sandboxes}, {&q.MemoryMB, defaults.MemoryMB}, {&q.DiskMB, defaults.DiskMB}} {
+		if *f.to == 0 {
+			*f.to = f.def
+		}
+	}
+	return q
+}
+
+// Usage is what is promised at one time. Sandboxes that have stopped or failed
+// hold nothing, hibernated ones their disk only.
+type Usage struct {
+	Sandboxes int
+	MemoryMB  int
+	DiskMB    int
+}
+
+// Project owns sandboxes and keys.
+type Project struct {
+	Name      string
+	Quota     Quota
 	CreatedAt time.Time
 }
 

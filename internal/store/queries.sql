@@ -65,14 +65,46 @@ SELECT * FROM events WHERE project = @project AND sandbox = @sandbox AND id > @a
 DELETE FROM events WHERE time < @before;
 
 -- name: InsertKey :execrows
-INSERT INTO keys (id, project, name, hash, prefix, created_at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO keys (id, project, name, hash, prefix, admin, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (hash) DO NOTHING;
+
+-- name: MakeKeyAdmin :exec
+UPDATE keys SET admin = 1 WHERE hash = ?;
 
 -- name: KeyByHash :one
 SELECT * FROM keys WHERE hash = ?;
+
+-- name: GetKey :one
+SELECT * FROM keys WHERE id = ?;
 
 -- name: ListKeys :many
 SELECT * FROM keys WHERE project = ? ORDER BY created_at, id;
 
 -- name: DeleteKey :execrows
-DELETE FROM keys WHERE id = ? AND project = ?;
+DELETE FROM keys WHERE id = ?;
+
+-- name: InsertProject :execrows
+INSERT INTO projects (name, max_sandboxes, max_memory_mb, max_disk_mb, created_at) VALUES (?, 0, 0, 0, ?)
+ON CONFLICT (name) DO NOTHING;
+
+-- name: SetQuota :execrows
+UPDATE projects SET max_sandboxes = @max_sandboxes, max_memory_mb = @max_memory_mb, max_disk_mb = @max_disk_mb WHERE name = @name;
+
+-- name: GetProject :one
+SELECT * FROM projects WHERE name = ?;
+
+-- name: ListProjects :many
+SELECT * FROM projects ORDER BY name;
+
+-- name: UsageOfProject :one
+-- A hibernated sandbox holds its disk only.
+SELECT CAST(ifnull(sum(state <> 'hibernated'), 0) AS INTEGER) AS sandboxes,
+    CAST(ifnull(sum(iif(state <> 'hibernated', memory_mb, 0)), 0) AS INTEGER) AS memory_mb,
+    CAST(ifnull(sum(disk_mb), 0) AS INTEGER) AS disk_mb
+FROM sandboxes WHERE project = @project AND state NOT IN ('stopped', 'failed');
+
+-- name: UsageOfNode :one
+SELECT CAST(ifnull(sum(state <> 'hibernated'), 0) AS INTEGER) AS sandboxes,
+    CAST(ifnull(sum(iif(state <> 'hibernated', memory_mb, 0)), 0) AS INTEGER) AS memory_mb,
+    CAST(ifnull(sum(disk_mb), 0) AS INTEGER) AS disk_mb
+FROM sandboxes WHERE node = @node AND state NOT IN ('stopped', 'failed');

@@ -27,8 +27,9 @@ type Change struct {
 
 var errNotFound = sandbox.Errorf(sandbox.NotFound, "sandbox_not_found", "sandbox not found")
 
-// Create enters a new sandbox, in the state Creating, with the intent of the operation that makes it.
-func (s *Store) Create(ctx context.Context, sb sandbox.Sandbox, operation string) (sandbox.Sandbox, error) {
+// Create enters a new sandbox, in the state Creating, with the intent of the operation that
+// makes it, when there is room for it within the limits.
+func (s *Store) Create(ctx context.Context, sb sandbox.Sandbox, operation string, limits Limits) (sandbox.Sandbox, error) {
 	now := s.now()
 	sb.State, sb.CreatedAt, sb.UpdatedAt = sandbox.Creating, now, now
 	row, err := toRow(sb)
@@ -36,6 +37,9 @@ func (s *Store) Create(ctx context.Context, sb sandbox.Sandbox, operation string
 		return sandbox.Sandbox{}, err
 	}
 	err = s.tx(ctx, func(q *storedb.Queries) error {
+		if err := checkLimits(ctx, q, sb, limits); err != nil {
+			return err
+		}
 		if err := q.InsertSandbox(ctx, storedb.InsertSandboxParams(row)); err != nil {
 			return fmt.Errorf("insert the record: %w", err)
 		}

@@ -57,7 +57,7 @@ func TestRecordSurvivesReopening(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := s.Create(t.Context(), sample(), "create")
+	made, err := s.Create(t.Context(), sample(), "create", Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestTransitionsFollowTheTable(t *testing.T) {
 	s := opened(t)
 	rapid.Check(t, func(r *rapid.T) {
 		ctx := t.Context()
-		made, err := s.Create(ctx, sample(), "create")
+		made, err := s.Create(ctx, sample(), "create", Limits{})
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func check(r *rapid.T, s *Store, id sandbox.ID, state sandbox.State, reason, int
 
 func TestOneOfManyTransitionsWins(t *testing.T) {
 	s := opened(t)
-	made, err := s.Create(t.Context(), sample(), "create")
+	made, err := s.Create(t.Context(), sample(), "create", Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestOneOfManyTransitionsWins(t *testing.T) {
 
 func TestUnresponsiveOnlyWhileRunning(t *testing.T) {
 	s, ctx := opened(t), t.Context()
-	sb, err := s.Create(ctx, sample(), "create")
+	sb, err := s.Create(ctx, sample(), "create", Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,11 +218,11 @@ func TestPurge(t *testing.T) {
 	s, ctx := opened(t), t.Context()
 	now := time.Now()
 	s.now = func() time.Time { return now }
-	stopped, err := s.Create(ctx, sample(), "create")
+	stopped, err := s.Create(ctx, sample(), "create", Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	live, err := s.Create(ctx, sample(), "create")
+	live, err := s.Create(ctx, sample(), "create", Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func TestListPagesWithoutHoles(t *testing.T) {
 	s.now = func() time.Time { return now } // all at the same time: only the id orders
 	want := map[sandbox.ID]bool{}
 	for range 25 {
-		sb, err := s.Create(ctx, sample(), "create")
+		sb, err := s.Create(ctx, sample(), "create", Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,10 +303,10 @@ func TestKeysByHash(t *testing.T) {
 	if err != nil || got != k {
 		t.Errorf("%+v %v", got, err)
 	}
-	if err := s.DeleteKey(ctx, "other", k.ID); sandbox.KindOf(err) != sandbox.NotFound {
+	if err := s.DeleteKey(ctx, "key_9"); sandbox.KindOf(err) != sandbox.NotFound {
 		t.Errorf("another project: %v", err)
 	}
-	if err := s.DeleteKey(ctx, "p", k.ID); err != nil {
+	if err := s.DeleteKey(ctx, k.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.KeyByHash(ctx, hash); sandbox.KindOf(err) != sandbox.NotFound {

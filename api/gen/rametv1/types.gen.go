@@ -213,29 +213,37 @@ type Info struct {
 
 // Key defines model for Key.
 type Key struct {
+	// Admin Whether it may make projects, and keys of any project.
+	Admin     bool      `json:"admin"`
 	CreatedAt time.Time `json:"created_at"`
 	Id        string    `json:"id"`
 	Name      string    `json:"name"`
 
 	// Prefix The first characters of the secret.
-	Prefix string `json:"prefix"`
+	Prefix  string `json:"prefix"`
+	Project string `json:"project"`
 }
 
 // KeyCreate defines model for KeyCreate.
 type KeyCreate struct {
 	// Name To recognise the key by.
 	Name *string `json:"name,omitempty"`
+
+	// Project The project that it belongs to. Default is the caller's own; only an admin's key may name another.
+	Project *string `json:"project,omitempty"`
 }
 
 // KeyCreated defines model for KeyCreated.
 type KeyCreated struct {
+	Admin     bool      `json:"admin"`
 	CreatedAt time.Time `json:"created_at"`
 	Id        string    `json:"id"`
 
 	// Key The secret.
-	Key    string `json:"key"`
-	Name   string `json:"name"`
-	Prefix string `json:"prefix"`
+	Key     string `json:"key"`
+	Name    string `json:"name"`
+	Prefix  string `json:"prefix"`
+	Project string `json:"project"`
 }
 
 // KeyList defines model for KeyList.
@@ -322,6 +330,43 @@ type ProcessStart struct {
 
 	// User Default `root`.
 	User *string `json:"user,omitempty"`
+}
+
+// Project defines model for Project.
+type Project struct {
+	CreatedAt time.Time `json:"created_at"`
+
+	// DiskMb What is promised to them, and to those that hibernate.
+	DiskMb      int `json:"disk_mb"`
+	MaxDiskMb   int `json:"max_disk_mb"`
+	MaxMemoryMb int `json:"max_memory_mb"`
+
+	// MaxSandboxes The limit in force, the project's own or the server's. 0: none.
+	MaxSandboxes int `json:"max_sandboxes"`
+
+	// MemoryMb What is promised to them.
+	MemoryMb int    `json:"memory_mb"`
+	Name     string `json:"name"`
+
+	// Sandboxes How many it has now that have neither stopped nor failed, nor hibernate.
+	Sandboxes int `json:"sandboxes"`
+}
+
+// ProjectList defines model for ProjectList.
+type ProjectList struct {
+	Projects []Project `json:"projects"`
+}
+
+// ProjectSet Each limit: a number above 0, 0 for the server's default, -1 for none.
+type ProjectSet struct {
+	// MaxDiskMb MiB of disk of all of them together.
+	MaxDiskMb *int `json:"max_disk_mb,omitempty"`
+
+	// MaxMemoryMb MiB of memory of all of them together.
+	MaxMemoryMb *int `json:"max_memory_mb,omitempty"`
+
+	// MaxSandboxes Sandboxes at one time.
+	MaxSandboxes *int `json:"max_sandboxes,omitempty"`
 }
 
 // Sandbox defines model for Sandbox.
@@ -458,6 +503,12 @@ type SandboxID = string
 // User defines model for User.
 type User = string
 
+// ListKeysParams defines parameters for ListKeys.
+type ListKeysParams struct {
+	// Project The project whose keys to list, for an admin's key. Default is the caller's own.
+	Project *string `form:"project,omitempty" json:"project,omitempty"`
+}
+
 // ListSandboxesParams defines parameters for ListSandboxes.
 type ListSandboxesParams struct {
 	// Limit How many to return, 1 to 1000.
@@ -565,6 +616,9 @@ type StreamProcessParams struct {
 
 // CreateKeyJSONRequestBody defines body for CreateKey for application/json ContentType.
 type CreateKeyJSONRequestBody = KeyCreate
+
+// SetProjectJSONRequestBody defines body for SetProject for application/json ContentType.
+type SetProjectJSONRequestBody = ProjectSet
 
 // CreateSandboxJSONRequestBody defines body for CreateSandbox for application/json ContentType.
 type CreateSandboxJSONRequestBody = SandboxCreate

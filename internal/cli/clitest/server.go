@@ -34,6 +34,7 @@ type Server struct {
 	order     []string // ids, newest first
 	templates map[string]v1.Template
 	keys      map[string]v1.KeyCreated
+	projects  map[string]v1.Project
 	runs      map[string]*run
 	made      int
 }
@@ -51,6 +52,7 @@ func New(dir string) *Server {
 	return &Server{
 		dir: dir, version: "1.2.3-test", pid: os.Getpid(),
 		sandboxes: map[string]*box{}, runs: map[string]*run{}, keys: map[string]v1.KeyCreated{},
+		projects:  map[string]v1.Project{"default": {Name: "default", Sandboxes: 1, MemoryMb: 1024, DiskMb: 4096, CreatedAt: built}},
 		templates: map[string]v1.Template{"default": {Name: "default", Hash: strings.Repeat("ab", 32), SizeBytes: 700 << 20, BuiltAt: built, Goldens: []int{2}}},
 	}
 }
@@ -316,12 +318,15 @@ func (s *Server) DeleteTemplate(w http.ResponseWriter, _ *http.Request, name str
 }
 
 // ListKeys implements the API.
-func (s *Server) ListKeys(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) ListKeys(w http.ResponseWriter, _ *http.Request, params v1.ListKeysParams) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := []v1.Key{}
 	for _, k := range s.keys {
-		list = append(list, v1.Key{Id: k.Id, Name: k.Name, Prefix: k.Prefix, CreatedAt: k.CreatedAt})
+		if k.Project != valueOr(params.Project, "default") {
+			continue
+		}
+		list = append(list, v1.Key{Id: k.Id, Name: k.Name, Project: k.Project, Prefix: k.Prefix, CreatedAt: k.CreatedAt})
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].Id < list[j].Id })
 	answer(w, v1.KeyList{Keys: list})
@@ -338,7 +343,7 @@ func (s *Server) CreateKey(w http.ResponseWriter, r *http.Request) {
 	n := len(s.keys) + 1
 	k := v1.KeyCreated{
 		Id: fmt.Sprintf("key_%016x", n), Name: valueOr(req.Name, ""), Key: fmt.Sprintf("rmt_secret_%d", n),
-		Prefix: "rmt_secr", CreatedAt: time.Now().UTC(),
+		Project: valueOr(req.Project, "default"), Prefix: "rmt_secr", CreatedAt: time.Now().UTC(),
 	}
 	s.keys[k.Id] = k
 	answer(w, k)
@@ -354,6 +359,49 @@ func (s *Server) DeleteKey(w http.ResponseWriter, _ *http.Request, id string) {
 	}
 	delete(s.keys, id)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// ListProjects implements the API.
+func (s *Server) ListProjects(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []v1.Project{}
+	for _, p := range s.projects {
+		list = append(list, p)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	answer(w, v1.ProjectList{Projects: list})
+}
+
+// GetProject implements the API.
+func (s *Server) GetProject(w http.ResponseWriter, _ *http.Request, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, found := s.projects[name]
+	if !found {
+		fail(w, 404, "project_not_found", "project not found")
+		return
+	}
+	answer(w, p)
+}
+
+// SetProject implements the API. The server's default is no limit.
+func (s *Server) SetProject(w http.ResponseWriter, r *http.Request, name string) {
+	req, ok := read[v1.ProjectSet](w, r)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, found := s.projects[name]
+	if !found {
+		p = v1.Project{Name: name, CreatedAt: time.Now().UTC()}
+	}
+	p.MaxSandboxes = max(0, valueOr(req.MaxSandboxes, p.MaxSandboxes))
+	p.MaxMemoryMb = max(0, valueOr(req.MaxMemoryMb, p.MaxMemoryMb))
+	p.MaxDiskMb = max(0, valueOr(req.MaxDiskMb, p.MaxDiskMb))
+	s.projects[name] = p
+	answer(w, p)
 }
 
 var errNoRun = errors.New("no such run")

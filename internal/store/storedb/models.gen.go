@@ -27,6 +27,15 @@ type Key struct {
 	Hash      []byte
 	Prefix    string
 	CreatedAt int64
+	Admin     int64
+}
+
+type Project struct {
+	Name         string
+	MaxSandboxes int64
+	MaxMemoryMb  int64
+	MaxDiskMb    int64
+	CreatedAt    int64
 }
 
 type Sandbox struct {

@@ -59,16 +59,11 @@ func (q *Queries) DeleteIntent(ctx context.Context, sandbox string) error {
 }
 
 const deleteKey = `-- name: DeleteKey :execrows
-DELETE FROM keys WHERE id = ? AND project = ?
+DELETE FROM keys WHERE id = ?
 `
 
-type DeleteKeyParams struct {
-	ID      string
-	Project string
-}
-
-func (q *Queries) DeleteKey(ctx context.Context, arg DeleteKeyParams) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deleteKey, arg.ID, arg.Project)
+func (q *Queries) DeleteKey(ctx context.Context, id string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteKey, id)
 	if err != nil {
 		return 0, err
 	}
@@ -85,6 +80,42 @@ func (q *Queries) DeleteStoppedBefore(ctx context.Context, before int64) (int64,
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+const getKey = `-- name: GetKey :one
+SELECT id, project, name, hash, prefix, created_at, admin FROM keys WHERE id = ?
+`
+
+func (q *Queries) GetKey(ctx context.Context, id string) (Key, error) {
+	row := q.db.QueryRowContext(ctx, getKey, id)
+	var i Key
+	err := row.Scan(
+		&i.ID,
+		&i.Project,
+		&i.Name,
+		&i.Hash,
+		&i.Prefix,
+		&i.CreatedAt,
+		&i.Admin,
+	)
+	return i, err
+}
+
+const getProject = `-- name: GetProject :one
+SELECT name, max_sandboxes, max_memory_mb, max_disk_mb, created_at FROM projects WHERE name = ?
+`
+
+func (q *Queries) GetProject(ctx context.Context, name string) (Project, error) {
+	row := q.db.QueryRowContext(ctx, getProject, name)
+	var i Project
+	err := row.Scan(
+		&i.Name,
+		&i.MaxSandboxes,
+		&i.MaxMemoryMb,
+		&i.MaxDiskMb,
+		&i.CreatedAt,
+	)
+	return i, err
 }
 
 const getSandbox = `-- name: GetSandbox :one
@@ -180,7 +211,7 @@ func (q *Queries) InsertEvent(ctx context.Context, arg InsertEventParams) error 
 }
 
 const insertKey = `-- name: InsertKey :execrows
-INSERT INTO keys (id, project, name, hash, prefix, created_at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO keys (id, project, name, hash, prefix, admin, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (hash) DO NOTHING
 `
 
@@ -190,6 +221,7 @@ type InsertKeyParams struct {
 	Name      string
 	Hash      []byte
 	Prefix    string
+	Admin     int64
 	CreatedAt int64
 }
 
@@ -200,8 +232,27 @@ func (q *Queries) InsertKey(ctx context.Context, arg InsertKeyParams) (int64, er
 		arg.Name,
 		arg.Hash,
 		arg.Prefix,
+		arg.Admin,
 		arg.CreatedAt,
 	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const insertProject = `-- name: InsertProject :execrows
+INSERT INTO projects (name, max_sandboxes, max_memory_mb, max_disk_mb, created_at) VALUES (?, 0, 0, 0, ?)
+ON CONFLICT (name) DO NOTHING
+`
+
+type InsertProjectParams struct {
+	Name      string
+	CreatedAt int64
+}
+
+func (q *Queries) InsertProject(ctx context.Context, arg InsertProjectParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, insertProject, arg.Name, arg.CreatedAt)
 	if err != nil {
 		return 0, err
 	}
@@ -262,7 +313,7 @@ func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) er
 }
 
 const keyByHash = `-- name: KeyByHash :one
-SELECT id, project, name, hash, prefix, created_at FROM keys WHERE hash = ?
+SELECT id, project, name, hash, prefix, created_at, admin FROM keys WHERE hash = ?
 `
 
 func (q *Queries) KeyByHash(ctx context.Context, hash []byte) (Key, error) {
@@ -275,6 +326,7 @@ func (q *Queries) KeyByHash(ctx context.Context, hash []byte) (Key, error) {
 		&i.Hash,
 		&i.Prefix,
 		&i.CreatedAt,
+		&i.Admin,
 	)
 	return i, err
 }
@@ -354,7 +406,7 @@ func (q *Queries) ListIntents(ctx context.Context) ([]Intent, error) {
 }
 
 const listKeys = `-- name: ListKeys :many
-SELECT id, project, name, hash, prefix, created_at FROM keys WHERE project = ? ORDER BY created_at, id
+SELECT id, project, name, hash, prefix, created_at, admin FROM keys WHERE project = ? ORDER BY created_at, id
 `
 
 func (q *Queries) ListKeys(ctx context.Context, project string) ([]Key, error) {
@@ -372,6 +424,40 @@ func (q *Queries) ListKeys(ctx context.Context, project string) ([]Key, error) {
 			&i.Name,
 			&i.Hash,
 			&i.Prefix,
+			&i.CreatedAt,
+			&i.Admin,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listProjects = `-- name: ListProjects :many
+SELECT name, max_sandboxes, max_memory_mb, max_disk_mb, created_at FROM projects ORDER BY name
+`
+
+func (q *Queries) ListProjects(ctx context.Context) ([]Project, error) {
+	rows, err := q.db.QueryContext(ctx, listProjects)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Project
+	for rows.Next() {
+		var i Project
+		if err := rows.Scan(
+			&i.Name,
+			&i.MaxSandboxes,
+			&i.MaxMemoryMb,
+			&i.MaxDiskMb,
 			&i.CreatedAt,
 		); err != nil {
 			return nil, err
@@ -452,6 +538,15 @@ func (q *Queries) ListSandboxes(ctx context.Context, arg ListSandboxesParams) ([
 		return nil, err
 	}
 	return items, nil
+}
+
+const makeKeyAdmin = `-- name: MakeKeyAdmin :exec
+UPDATE keys SET admin = 1 WHERE hash = ?
+`
+
+func (q *Queries) MakeKeyAdmin(ctx context.Context, hash []byte) error {
+	_, err := q.db.ExecContext(ctx, makeKeyAdmin, hash)
+	return err
 }
 
 const markUnresponsive = `-- name: MarkUnresponsive :execrows
@@ -568,6 +663,30 @@ func (q *Queries) SandboxesOfNode(ctx context.Context, node string) ([]Sandbox, 
 	return items, nil
 }
 
+const setQuota = `-- name: SetQuota :execrows
+UPDATE projects SET max_sandboxes = ?1, max_memory_mb = ?2, max_disk_mb = ?3 WHERE name = ?4
+`
+
+type SetQuotaParams struct {
+	MaxSandboxes int64
+	MaxMemoryMb  int64
+	MaxDiskMb    int64
+	Name         string
+}
+
+func (q *Queries) SetQuota(ctx context.Context, arg SetQuotaParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, setQuota,
+		arg.MaxSandboxes,
+		arg.MaxMemoryMb,
+		arg.MaxDiskMb,
+		arg.Name,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const updateSandbox = `-- name: UpdateSandbox :execrows
 UPDATE sandboxes SET template_hash = ?1, state = ?2, fail_reason = ?3,
     unresponsive_since = ?4, instance = ?5, vcpus = ?6, memory_mb = ?7,
@@ -616,4 +735,45 @@ func (q *Queries) UpdateSandbox(ctx context.Context, arg UpdateSandboxParams) (i
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+const usageOfNode = `-- name: UsageOfNode :one
+SELECT CAST(ifnull(sum(state <> 'hibernated'), 0) AS INTEGER) AS sandboxes,
+    CAST(ifnull(sum(iif(state <> 'hibernated', memory_mb, 0)), 0) AS INTEGER) AS memory_mb,
+    CAST(ifnull(sum(disk_mb), 0) AS INTEGER) AS disk_mb
+FROM sandboxes WHERE node = ?1 AND state NOT IN ('stopped', 'failed')
+`
+
+type UsageOfNodeRow struct {
+	Sandboxes int64
+	MemoryMb  int64
+	DiskMb    int64
+}
+
+func (q *Queries) UsageOfNode(ctx context.Context, node string) (UsageOfNodeRow, error) {
+	row := q.db.QueryRowContext(ctx, usageOfNode, node)
+	var i UsageOfNodeRow
+	err := row.Scan(&i.Sandboxes, &i.MemoryMb, &i.DiskMb)
+	return i, err
+}
+
+const usageOfProject = `-- name: UsageOfProject :one
+SELECT CAST(ifnull(sum(state <> 'hibernated'), 0) AS INTEGER) AS sandboxes,
+    CAST(ifnull(sum(iif(state <> 'hibernated', memory_mb, 0)), 0) AS INTEGER) AS memory_mb,
+    CAST(ifnull(sum(disk_mb), 0) AS INTEGER) AS disk_mb
+FROM sandboxes WHERE project = ?1 AND state NOT IN ('stopped', 'failed')
+`
+
+type UsageOfProjectRow struct {
+	Sandboxes int64
+	MemoryMb  int64
+	DiskMb    int64
+}
+
+// A hibernated sandbox holds its disk only.
+func (q *Queries) UsageOfProject(ctx context.Context, project string) (UsageOfProjectRow, error) {
+	row := q.db.QueryRowContext(ctx, usageOfProject, project)
+	var i UsageOfProjectRow
+	err := row.Scan(&i.Sandboxes, &i.MemoryMb, &i.DiskMb)
+	return i, err
 }
