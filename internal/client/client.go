@@ -164,7 +164,7 @@ func (c *Client) Info(ctx context.Context) (*v1.Info, error) {
 
 // Create creates a sandbox and waits until it runs.
 func (c *Client) Create(ctx context.Context, req v1.SandboxCreate) (*v1.Sandbox, error) {
-	resp, err := c.api.CreateSandbox(ctx, req)
+	resp, err := c.api.CreateSandbox(ctx, nil, req)
 	return decode[v1.Sandbox](c, resp, err)
 }
 
@@ -264,7 +264,7 @@ func (c *Client) Keys(ctx context.Context, project string) ([]v1.Key, error) {
 // CreateKey makes an API key of a project; "" is the caller's own. The answer is
 // the only place that ever holds its secret.
 func (c *Client) CreateKey(ctx context.Context, name, project string) (*v1.KeyCreated, error) {
-	resp, err := c.api.CreateKey(ctx, v1.KeyCreate{Name: optional(name), Project: optional(project)})
+	resp, err := c.api.CreateKey(ctx, nil, v1.KeyCreate{Name: optional(name), Project: optional(project)})
 	return decode[v1.KeyCreated](c, resp, err)
 }
 

@@ -84,6 +84,7 @@ type Control struct {
 	tasks sync.WaitGroup
 
 	calls callsOfKeys
+	once  flights
 	room  hostRoom
 
 	mu      sync.Mutex

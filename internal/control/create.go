@@ -29,6 +29,12 @@ func (c *Control) Create(ctx context.Context, project string, r CreateRequest) (
 	if err := r.check(c.cfg.HostMemoryMB); err != nil {
 		return sandbox.Sandbox{}, nil, err
 	}
+	if r.Idempotency != "" {
+		sb, err := c.store.OfIdempotency(ctx, project, r.Idempotency, begin.Add(-keepAnswers))
+		if sandbox.KindOf(err) != sandbox.NotFound {
+			return sb, nil, err // made, but the server ended before its answer was kept
+		}
+	}
 	sb, op, opCtx, err := c.beginCreate(ctx, project, r)
 	if err != nil {
 		return sandbox.Sandbox{}, nil, err
@@ -79,6 +85,7 @@ func (c *Control) beginCreate(ctx context.Context, project string, r CreateReque
 		ID: sandbox.NewID(), Project: project, Region: c.cfg.Region, Node: c.cfg.Node,
 		Template: r.Template, TemplateHash: t.Hash, Instance: sandbox.NewInstanceID(),
 		Shape: r.Shape, Egress: !r.NoEgress, Env: r.Env, Metadata: r.Metadata,
+		Idempotency: r.Idempotency,
 	}
 	opCtx, stop := context.WithTimeoutCause(c.life, c.cfg.CreateTimeout,
 		sandbox.Errorf(sandbox.Unavailable, "create_timeout", "the sandbox did not start within %s", c.cfg.CreateTimeout))

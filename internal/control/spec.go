@@ -17,6 +17,8 @@ type CreateRequest struct {
 	NoEgress bool
 	Env      map[string]string
 	Metadata map[string]string
+	// Idempotency is the tag of an idempotent call, see Once.
+	Idempotency string
 }
 
 // Limits of what a caller may attach to a sandbox or a call, in bytes and entries.

@@ -194,7 +194,7 @@ func (c *Control) sweep() error {
 		}
 	}
 	now := time.Now()
-	errs = append(errs, c.store.Purge(ctx, now.Add(-c.cfg.KeepStopped), now.Add(-c.cfg.KeepEvents)))
+	errs = append(errs, c.store.Purge(ctx, now.Add(-c.cfg.KeepStopped), now.Add(-c.cfg.KeepEvents), now.Add(-keepAnswers)))
 	return errors.Join(errs...)
 }
 

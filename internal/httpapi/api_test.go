@@ -49,7 +49,7 @@ func TestGetListDelete(t *testing.T) {
 	for i := range 5 {
 		env := map[string]string{"SECRET": "hidden-value"}
 		md := map[string]string{"n": fmt.Sprint(i), "odd": fmt.Sprint(i%2 == 1)}
-		res, err := e.client.CreateSandboxWithResponse(t.Context(), rametv1.SandboxCreate{Metadata: &md, Env: &env})
+		res, err := e.client.CreateSandboxWithResponse(t.Context(), nil, rametv1.SandboxCreate{Metadata: &md, Env: &env})
 		if err != nil || res.JSON200 == nil {
 			t.Fatalf("%v %s", err, res.Body)
 		}
@@ -160,7 +160,7 @@ func TestNoAuth(t *testing.T) {
 func TestKeys(t *testing.T) {
 	e := start(t, options{})
 	name := "ci"
-	made, err := e.client.CreateKeyWithResponse(t.Context(), rametv1.KeyCreate{Name: &name})
+	made, err := e.client.CreateKeyWithResponse(t.Context(), nil, rametv1.KeyCreate{Name: &name})
 	if err != nil || made.JSON200 == nil {
 		t.Fatalf("%v %s", err, made.Body)
 	}

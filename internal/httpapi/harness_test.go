@@ -136,7 +136,7 @@ func (e *env) do(method, path, body string, header ...string) (*http.Response, [
 // create makes a sandbox and returns its id.
 func (e *env) create() string {
 	e.t.Helper()
-	res, err := e.client.CreateSandboxWithResponse(e.t.Context(), rametv1.SandboxCreate{})
+	res, err := e.client.CreateSandboxWithResponse(e.t.Context(), nil, rametv1.SandboxCreate{})
 	if err != nil {
 		e.t.Fatal(err)
 	}

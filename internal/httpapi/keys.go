@@ -7,7 +7,11 @@ import (
 )
 
 // CreateKey makes a key and shows its secret.
-func (s *Server) CreateKey(w http.ResponseWriter, r *http.Request) {
+func (s *Server) CreateKey(w http.ResponseWriter, r *http.Request, _ rametv1.CreateKeyParams) {
+	s.once(w, r, s.createKey)
+}
+
+func (s *Server) createKey(w http.ResponseWriter, r *http.Request) {
 	var body rametv1.KeyCreate
 	if err := decode(w, r, maxBody, true, &body); err != nil {
 		s.writeError(w, r, err)

@@ -18,6 +18,7 @@ type request struct {
 	id      string
 	traceID string
 	key     sandbox.Key
+	secret  string // of key
 	// err is what was answered with an error, for the log.
 	err error
 }
@@ -183,7 +184,7 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			s.writeError(w, r, err)
 			return
 		}
-		req.key = key
+		req.key, req.secret = key, secret
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

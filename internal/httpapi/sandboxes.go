@@ -15,7 +15,11 @@ import (
 )
 
 // CreateSandbox creates a sandbox.
-func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request) {
+func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request, _ rametv1.CreateSandboxParams) {
+	s.once(w, r, s.createSandbox)
+}
+
+func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	var body rametv1.SandboxCreate
 	if err := decode(w, r, maxBody, true, &body); err != nil {
@@ -27,6 +31,7 @@ func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, r, err)
 		return
 	}
+	req.Idempotency = idempotencyTag(r)
 	sb, steps, err := s.control.Create(r.Context(), project(r), req)
 	if err != nil {
 		s.writeError(w, r, err)

@@ -143,8 +143,10 @@ type Sandbox struct {
 	Egress            bool
 	Env               map[string]string
 	Metadata          map[string]string
-	CreatedAt         time.Time
-	UpdatedAt         time.Time
+	// Idempotency says which idempotent call made it, "" for none.
+	Idempotency string
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
 }
 
 // Key is the record of an API key. The secret itself is never stored.

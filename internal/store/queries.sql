@@ -1,7 +1,7 @@
 -- name: InsertSandbox :exec
 INSERT INTO sandboxes (id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since,
-    instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: UpdateSandbox :execrows
 -- The state in the condition is the compare-and-swap of every transition.
@@ -108,3 +108,19 @@ SELECT CAST(ifnull(sum(state <> 'hibernated'), 0) AS INTEGER) AS sandboxes,
     CAST(ifnull(sum(iif(state <> 'hibernated', memory_mb, 0)), 0) AS INTEGER) AS memory_mb,
     CAST(ifnull(sum(disk_mb), 0) AS INTEGER) AS disk_mb
 FROM sandboxes WHERE node = @node AND state NOT IN ('stopped', 'failed');
+
+-- name: GetAnswer :one
+SELECT request, answer FROM idempotency WHERE scope = @scope AND key = @key AND created_at > @since;
+
+-- name: PutAnswer :exec
+INSERT INTO idempotency (scope, key, request, answer, created_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (scope, key) DO UPDATE SET request = excluded.request, answer = excluded.answer, created_at = excluded.created_at;
+
+-- name: DeleteAnswersBefore :execrows
+DELETE FROM idempotency WHERE created_at < @before;
+
+-- name: SandboxOfIdempotency :one
+SELECT * FROM sandboxes
+WHERE project = @project AND idempotency = @idempotency AND idempotency <> '' AND created_at > @since
+  AND state NOT IN ('creating', 'stopping', 'stopped', 'failed')
+LIMIT 1;

@@ -293,7 +293,7 @@ func fromRow(r storedb.Sandbox) (sandbox.Sandbox, error) {
 		State: sandbox.State(r.State), FailReason: r.FailReason,
 		Instance:  sandbox.InstanceID(r.Instance),
 		Shape:     sandbox.Shape{VCPUs: int(r.Vcpus), MemoryMB: int(r.MemoryMb), DiskMB: int(r.DiskMb)},
-		Isolation: sandbox.Isolation(r.Isolation), Egress: r.Egress != 0,
+		Isolation: sandbox.Isolation(r.Isolation), Egress: r.Egress != 0, Idempotency: r.Idempotency,
 		CreatedAt: time.UnixMicro(r.CreatedAt).UTC(), UpdatedAt: time.UnixMicro(r.UpdatedAt).UTC(),
 	}
 	if r.UnresponsiveSince != 0 {
@@ -314,7 +314,7 @@ func toRow(sb sandbox.Sandbox) (storedb.Sandbox, error) {
 		Template: sb.Template, TemplateHash: sb.TemplateHash,
 		State: string(sb.State), FailReason: sb.FailReason, Instance: string(sb.Instance),
 		Vcpus: int64(sb.Shape.VCPUs), MemoryMb: int64(sb.Shape.MemoryMB), DiskMb: int64(sb.Shape.DiskMB),
-		Isolation: string(sb.Isolation),
+		Isolation: string(sb.Isolation), Idempotency: sb.Idempotency,
 		CreatedAt: sb.CreatedAt.UnixMicro(), UpdatedAt: sb.UpdatedAt.UnixMicro(),
 	}
 	if sb.Egress {

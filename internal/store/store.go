@@ -108,9 +108,12 @@ func (s *Store) tx(ctx context.Context, f func(*storedb.Queries) error) error {
 }
 
 // Purge forgets stopped sandboxes that have not changed since stopped, and
-// events older than events.
-func (s *Store) Purge(ctx context.Context, stopped, events time.Time) error {
+// events and answers older than events and answers.
+func (s *Store) Purge(ctx context.Context, stopped, events, answers time.Time) error {
 	return s.tx(ctx, func(q *storedb.Queries) error {
+		if _, err := q.DeleteAnswersBefore(ctx, answers.UnixMicro()); err != nil {
+			return fmt.Errorf("forget old answers: %w", err)
+		}
 		if _, err := q.DeleteStoppedBefore(ctx, stopped.UnixMicro()); err != nil {
 			return fmt.Errorf("forget stopped sandboxes: %w", err)
 		}

@@ -231,13 +231,13 @@ func TestPurge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Purge(ctx, now.Add(-time.Hour), now.Add(-time.Hour)); err != nil {
+	if err := s.Purge(ctx, now.Add(-time.Hour), now.Add(-time.Hour), now.Add(-time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Get(ctx, "p", stopped.ID); err != nil {
 		t.Errorf("too early: %v", err)
 	}
-	if err := s.Purge(ctx, now.Add(time.Hour), now.Add(time.Hour)); err != nil {
+	if err := s.Purge(ctx, now.Add(time.Hour), now.Add(time.Hour), now.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Get(ctx, "p", stopped.ID); sandbox.KindOf(err) != sandbox.NotFound {

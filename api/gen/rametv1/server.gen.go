@@ -26,7 +26,7 @@ type ServerInterface interface {
 	ListKeys(w http.ResponseWriter, r *http.Request, params ListKeysParams)
 	// CreateKey Create an API key
 	// (POST /v1/keys)
-	CreateKey(w http.ResponseWriter, r *http.Request)
+	CreateKey(w http.ResponseWriter, r *http.Request, params CreateKeyParams)
 	// DeleteKey Revoke an API key
 	// (DELETE /v1/keys/{id})
 	DeleteKey(w http.ResponseWriter, r *http.Request, id string)
@@ -44,7 +44,7 @@ type ServerInterface interface {
 	ListSandboxes(w http.ResponseWriter, r *http.Request, params ListSandboxesParams)
 	// CreateSandbox Create a sandbox
 	// (POST /v1/sandboxes)
-	CreateSandbox(w http.ResponseWriter, r *http.Request)
+	CreateSandbox(w http.ResponseWriter, r *http.Request, params CreateSandboxParams)
 	// DeleteSandbox Delete a sandbox
 	// (DELETE /v1/sandboxes/{id})
 	DeleteSandbox(w http.ResponseWriter, r *http.Request, id SandboxID)
@@ -189,8 +189,35 @@ func (siw *ServerInterfaceWrapper) ListKeys(w http.ResponseWriter, r *http.Reque
 // CreateKey operation middleware
 func (siw *ServerInterfaceWrapper) CreateKey(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateKeyParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateKey(w, r)
+		siw.Handler.CreateKey(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -367,8 +394,35 @@ func (siw *ServerInterfaceWrapper) ListSandboxes(w http.ResponseWriter, r *http.
 // CreateSandbox operation middleware
 func (siw *ServerInterfaceWrapper) CreateSandbox(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateSandboxParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateSandbox(w, r)
+		siw.Handler.CreateSandbox(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {

@@ -485,6 +485,9 @@ type Written struct {
 	Bytes int64 `json:"bytes"`
 }
 
+// IdempotencyKey defines model for IdempotencyKey.
+type IdempotencyKey = string
+
 // Mode defines model for Mode.
 type Mode = string
 
@@ -509,6 +512,12 @@ type ListKeysParams struct {
 	Project *string `form:"project,omitempty" json:"project,omitempty"`
 }
 
+// CreateKeyParams defines parameters for CreateKey.
+type CreateKeyParams struct {
+	// IdempotencyKey Makes repetitions of the call safe, see the introduction.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // ListSandboxesParams defines parameters for ListSandboxes.
 type ListSandboxesParams struct {
 	// Limit How many to return, 1 to 1000.
@@ -522,6 +531,12 @@ type ListSandboxesParams struct {
 
 	// Metadata Only sandboxes whose metadata has this `key=value`. May be repeated; all must match.
 	Metadata *[]string `form:"metadata,omitempty" json:"metadata,omitempty"`
+}
+
+// CreateSandboxParams defines parameters for CreateSandbox.
+type CreateSandboxParams struct {
+	// IdempotencyKey Makes repetitions of the call safe, see the introduction.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ReadArchiveParams defines parameters for ReadArchive.

@@ -118,7 +118,7 @@ func (s *Server) GetInfo(w http.ResponseWriter, _ *http.Request) {
 }
 
 // CreateSandbox implements the API.
-func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request) {
+func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request, _ v1.CreateSandboxParams) {
 	req, ok := read[v1.SandboxCreate](w, r)
 	if !ok {
 		return
@@ -333,7 +333,7 @@ func (s *Server) ListKeys(w http.ResponseWriter, _ *http.Request, params v1.List
 }
 
 // CreateKey implements the API.
-func (s *Server) CreateKey(w http.ResponseWriter, r *http.Request) {
+func (s *Server) CreateKey(w http.ResponseWriter, r *http.Request, _ v1.CreateKeyParams) {
 	req, ok := read[v1.KeyCreate](w, r)
 	if !ok {
 		return

@@ -14,6 +14,14 @@ type Event struct {
 	Data    string
 }
 
+type Idempotency struct {
+	Scope     string
+	Key       []byte
+	Request   []byte
+	Answer    []byte
+	CreatedAt int64
+}
+
 type Intent struct {
 	Sandbox   string
 	Operation string
@@ -58,4 +66,5 @@ type Sandbox struct {
 	Metadata          string
 	CreatedAt         int64
 	UpdatedAt         int64
+	Idempotency       string
 }

@@ -37,6 +37,18 @@ func (q *Queries) CountOnTemplate(ctx context.Context, template string) (int64, 
 	return count, err
 }
 
+const deleteAnswersBefore = `-- name: DeleteAnswersBefore :execrows
+DELETE FROM idempotency WHERE created_at < ?1
+`
+
+func (q *Queries) DeleteAnswersBefore(ctx context.Context, before int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteAnswersBefore, before)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const deleteEventsBefore = `-- name: DeleteEventsBefore :execrows
 DELETE FROM events WHERE time < ?1
 `
@@ -82,6 +94,28 @@ func (q *Queries) DeleteStoppedBefore(ctx context.Context, before int64) (int64,
 	return result.RowsAffected()
 }
 
+const getAnswer = `-- name: GetAnswer :one
+SELECT request, answer FROM idempotency WHERE scope = ?1 AND key = ?2 AND created_at > ?3
+`
+
+type GetAnswerParams struct {
+	Scope string
+	Key   []byte
+	Since int64
+}
+
+type GetAnswerRow struct {
+	Request []byte
+	Answer  []byte
+}
+
+func (q *Queries) GetAnswer(ctx context.Context, arg GetAnswerParams) (GetAnswerRow, error) {
+	row := q.db.QueryRowContext(ctx, getAnswer, arg.Scope, arg.Key, arg.Since)
+	var i GetAnswerRow
+	err := row.Scan(&i.Request, &i.Answer)
+	return i, err
+}
+
 const getKey = `-- name: GetKey :one
 SELECT id, project, name, hash, prefix, created_at, admin FROM keys WHERE id = ?
 `
@@ -119,7 +153,7 @@ func (q *Queries) GetProject(ctx context.Context, name string) (Project, error) 
 }
 
 const getSandbox = `-- name: GetSandbox :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at FROM sandboxes WHERE id = ?1 AND project = ?2
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency FROM sandboxes WHERE id = ?1 AND project = ?2
 `
 
 type GetSandboxParams struct {
@@ -150,12 +184,13 @@ func (q *Queries) GetSandbox(ctx context.Context, arg GetSandboxParams) (Sandbox
 		&i.Metadata,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Idempotency,
 	)
 	return i, err
 }
 
 const getSandboxForChange = `-- name: GetSandboxForChange :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at FROM sandboxes WHERE id = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency FROM sandboxes WHERE id = ?1
 `
 
 func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, error) {
@@ -181,6 +216,7 @@ func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, 
 		&i.Metadata,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Idempotency,
 	)
 	return i, err
 }
@@ -261,8 +297,8 @@ func (q *Queries) InsertProject(ctx context.Context, arg InsertProjectParams) (i
 
 const insertSandbox = `-- name: InsertSandbox :exec
 INSERT INTO sandboxes (id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since,
-    instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 `
 
 type InsertSandboxParams struct {
@@ -285,6 +321,7 @@ type InsertSandboxParams struct {
 	Metadata          string
 	CreatedAt         int64
 	UpdatedAt         int64
+	Idempotency       string
 }
 
 func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) error {
@@ -308,6 +345,7 @@ func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) er
 		arg.Metadata,
 		arg.CreatedAt,
 		arg.UpdatedAt,
+		arg.Idempotency,
 	)
 	return err
 }
@@ -474,7 +512,7 @@ func (q *Queries) ListProjects(ctx context.Context) ([]Project, error) {
 }
 
 const listSandboxes = `-- name: ListSandboxes :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency FROM sandboxes
 WHERE project = ?1
   AND (created_at < ?2 OR (created_at = ?2 AND id < ?3))
   AND (state = ?4 OR ?4 = 'any' OR (?4 = '' AND state <> 'stopped'))
@@ -526,6 +564,7 @@ func (q *Queries) ListSandboxes(ctx context.Context, arg ListSandboxesParams) ([
 			&i.Metadata,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.Idempotency,
 		); err != nil {
 			return nil, err
 		}
@@ -568,6 +607,30 @@ func (q *Queries) MarkUnresponsive(ctx context.Context, arg MarkUnresponsivePara
 	return result.RowsAffected()
 }
 
+const putAnswer = `-- name: PutAnswer :exec
+INSERT INTO idempotency (scope, key, request, answer, created_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (scope, key) DO UPDATE SET request = excluded.request, answer = excluded.answer, created_at = excluded.created_at
+`
+
+type PutAnswerParams struct {
+	Scope     string
+	Key       []byte
+	Request   []byte
+	Answer    []byte
+	CreatedAt int64
+}
+
+func (q *Queries) PutAnswer(ctx context.Context, arg PutAnswerParams) error {
+	_, err := q.db.ExecContext(ctx, putAnswer,
+		arg.Scope,
+		arg.Key,
+		arg.Request,
+		arg.Answer,
+		arg.CreatedAt,
+	)
+	return err
+}
+
 const putIntent = `-- name: PutIntent :exec
 INSERT INTO intents (sandbox, operation, started_at) VALUES (?, ?, ?)
 ON CONFLICT (sandbox) DO UPDATE SET operation = excluded.operation, started_at = excluded.started_at
@@ -584,8 +647,49 @@ func (q *Queries) PutIntent(ctx context.Context, arg PutIntentParams) error {
 	return err
 }
 
+const sandboxOfIdempotency = `-- name: SandboxOfIdempotency :one
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency FROM sandboxes
+WHERE project = ?1 AND idempotency = ?2 AND idempotency <> '' AND created_at > ?3
+  AND state NOT IN ('creating', 'stopping', 'stopped', 'failed')
+LIMIT 1
+`
+
+type SandboxOfIdempotencyParams struct {
+	Project     string
+	Idempotency string
+	Since       int64
+}
+
+func (q *Queries) SandboxOfIdempotency(ctx context.Context, arg SandboxOfIdempotencyParams) (Sandbox, error) {
+	row := q.db.QueryRowContext(ctx, sandboxOfIdempotency, arg.Project, arg.Idempotency, arg.Since)
+	var i Sandbox
+	err := row.Scan(
+		&i.ID,
+		&i.Project,
+		&i.Region,
+		&i.Node,
+		&i.Template,
+		&i.TemplateHash,
+		&i.State,
+		&i.FailReason,
+		&i.UnresponsiveSince,
+		&i.Instance,
+		&i.Vcpus,
+		&i.MemoryMb,
+		&i.DiskMb,
+		&i.Isolation,
+		&i.Egress,
+		&i.Env,
+		&i.Metadata,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.Idempotency,
+	)
+	return i, err
+}
+
 const sandboxOfInstance = `-- name: SandboxOfInstance :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at FROM sandboxes WHERE instance = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency FROM sandboxes WHERE instance = ?1
 `
 
 func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandbox, error) {
@@ -611,12 +715,13 @@ func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandb
 		&i.Metadata,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Idempotency,
 	)
 	return i, err
 }
 
 const sandboxesOfNode = `-- name: SandboxesOfNode :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
 `
 
 // Everything that is or may be on the host: all but the stopped.
@@ -649,6 +754,7 @@ func (q *Queries) SandboxesOfNode(ctx context.Context, node string) ([]Sandbox, 
 			&i.Metadata,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.Idempotency,
 		); err != nil {
 			return nil, err
 		}
