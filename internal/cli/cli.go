@@ -132,7 +132,7 @@ func (p *program) newRoot() *cobra.Command {
 	}
 	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.configCommand())
 	add("sandboxes", p.createCommand(), p.runCommand(), p.execCommand(), p.cpCommand(),
-		p.lsCommand(), p.getCommand(), p.rmCommand(), p.consoleCommand())
+		p.lsCommand(), p.getCommand(), p.updateCommand(), p.rmCommand(), p.consoleCommand(), p.eventsCommand())
 	add("manage", p.templateCommand(), p.keysCommand(), p.projectCommand())
 	add("", p.completionCommand(), p.versionCommand())
 	return root

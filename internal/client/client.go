@@ -174,6 +174,12 @@ func (c *Client) Get(ctx context.Context, id string) (*v1.Sandbox, error) {
 	return decode[v1.Sandbox](c, resp, err)
 }
 
+// Update changes the settings of a sandbox.
+func (c *Client) Update(ctx context.Context, id string, u v1.SandboxUpdate) (*v1.Sandbox, error) {
+	resp, err := c.api.UpdateSandbox(ctx, id, u)
+	return decode[v1.Sandbox](c, resp, err)
+}
+
 // Delete deletes a sandbox and waits until all of it is gone.
 func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.none(c.api.DeleteSandbox(ctx, id))

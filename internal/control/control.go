@@ -85,6 +85,7 @@ type Control struct {
 
 	calls callsOfKeys
 	once  flights
+	lives lives
 	room  hostRoom
 
 	mu      sync.Mutex
@@ -122,12 +123,14 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		builds:  make(map[string]*build),
 	}
 	c.room.cfg = cfg.Admission
+	c.lives.init()
 	if err := c.recover(ctx); err != nil {
 		stop(err)
 		return nil, err
 	}
 	c.tasks.Go(c.watchExits)
 	c.tasks.Go(c.sweepLoop)
+	c.tasks.Go(c.expireLoop)
 	return c, nil
 }
 

@@ -85,7 +85,7 @@ func (c *Control) beginCreate(ctx context.Context, project string, r CreateReque
 		ID: sandbox.NewID(), Project: project, Region: c.cfg.Region, Node: c.cfg.Node,
 		Template: r.Template, TemplateHash: t.Hash, Instance: sandbox.NewInstanceID(),
 		Shape: r.Shape, Egress: !r.NoEgress, Env: r.Env, Metadata: r.Metadata,
-		Idempotency: r.Idempotency,
+		IdleTimeout: r.IdleTimeout, MaxLifetime: r.MaxLifetime, Idempotency: r.Idempotency,
 	}
 	opCtx, stop := context.WithTimeoutCause(c.life, c.cfg.CreateTimeout,
 		sandbox.Errorf(sandbox.Unavailable, "create_timeout", "the sandbox did not start within %s", c.cfg.CreateTimeout))
@@ -130,12 +130,14 @@ func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sa
 				r.TemplateHash = started.TemplateHash
 			}
 		},
-		End: true,
+		End:   true,
+		Event: store.Event{Cause: causeCreate, Reason: "its machine takes calls"},
 	})
 	if err != nil {
 		c.undoCreate(sb, err)
 		return sb, nil, err
 	}
+	c.lives.watch(running)
 	return running, append(started.Steps, sandbox.StepTime{Name: "commit", Took: time.Since(begin)}), nil
 }
 
@@ -153,13 +155,13 @@ func (c *Control) undoCreate(sb sandbox.Sandbox, cause error) {
 	_, err := c.store.Transition(ctx, sb.ID, sandbox.Creating, sandbox.Stopping, store.Change{
 		Begin: opDelete,
 		Apply: func(r *sandbox.Sandbox) { r.FailReason = reasonOf(cause) },
-		Event: store.Event{Type: "create_failed", Reason: reasonOf(cause)},
+		Event: store.Event{Type: "create_failed", Cause: causeFailed, Reason: reasonOf(cause)},
 	})
 	if err != nil {
 		log.Error("record a failed create", "err", err)
 		return
 	}
-	if err := c.finishStop(ctx, sb); err != nil {
+	if err := c.finishStop(ctx, sb, causeFailed); err != nil {
 		log.Error("free a failed create", "err", err)
 	}
 }

@@ -153,14 +153,15 @@ func checkRunID(id string) error {
 func (c *Control) follow(ctx context.Context, project string, id sandbox.ID, run string, owned bool,
 	open func(context.Context, Guest) (*connect.ServerStreamForClient[agentv1.Event], error),
 ) (*Stream, error) {
-	sb, g, err := c.reach(ctx, project, id)
+	sb, g, done, err := c.reach(ctx, project, id)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	cancel := func() { stop(); done() }
 	events, err := open(ctx, g)
 	if err != nil {
-		cancel()
+		defer cancel()
 		return nil, c.explain(ctx, sb, err)
 	}
 	return &Stream{Run: run, c: c, sb: sb, ctx: ctx, cancel: cancel, events: events, owned: owned}, nil

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -17,6 +18,8 @@ type CreateRequest struct {
 	NoEgress bool
 	Env      map[string]string
 	Metadata map[string]string
+	// IdleTimeout and MaxLifetime stop the sandbox by themselves; 0 is never.
+	IdleTimeout, MaxLifetime time.Duration
 	// Idempotency is the tag of an idempotent call, see Once.
 	Idempotency string
 }
@@ -44,7 +47,7 @@ func (r *CreateRequest) check(hostMemoryMB int) error {
 	if err := checkEnv(r.Env); err != nil {
 		return err
 	}
-	return checkMetadata(r.Metadata)
+	return firstOf(checkMetadata(r.Metadata), checkTimer("idle_timeout_s", r.IdleTimeout), checkTimer("max_lifetime_s", r.MaxLifetime))
 }
 
 func checkShape(s *sandbox.Shape, hostMemoryMB int) error {

@@ -24,7 +24,7 @@ func (c *Control) recover(ctx context.Context) error {
 		return fmt.Errorf("recover: %w", err)
 	}
 	for _, sb := range left {
-		if err := c.settle(ctx, sb, "the server restarted and the sandbox's machine did not survive it"); err != nil {
+		if err := c.settle(ctx, sb, causeRestart, "the server restarted and the sandbox's machine did not survive it"); err != nil {
 			return fmt.Errorf("recover sandbox %s: %w", sb.ID, err)
 		}
 	}
@@ -32,41 +32,45 @@ func (c *Control) recover(ctx context.Context) error {
 }
 
 // settle brings a sandbox that no operation works on into a state that its machine agrees with.
-func (c *Control) settle(ctx context.Context, sb sandbox.Sandbox, reason string) error {
+func (c *Control) settle(ctx context.Context, sb sandbox.Sandbox, cause, reason string) error {
 	switch sb.State {
 	case sandbox.Creating:
 		// Cut short before anybody got its id: undo.
 		sb, err := c.store.Transition(ctx, sb.ID, sandbox.Creating, sandbox.Stopping, store.Change{
 			Begin: opDelete,
 			Apply: func(r *sandbox.Sandbox) { r.FailReason = reason },
-			Event: store.Event{Type: "create_failed", Reason: reason},
+			Event: store.Event{Type: "create_failed", Cause: cause, Reason: reason},
 		})
 		if err != nil {
 			return err
 		}
-		return c.finishStop(ctx, sb)
+		return c.finishStop(ctx, sb, cause)
 	case sandbox.Stopping:
-		return c.finishStop(ctx, sb)
+		return c.finishStop(ctx, sb, cause)
 	case sandbox.Running, sandbox.Hibernating, sandbox.Waking:
 		if c.machines.Alive(sb.Instance) {
+			if cause == causeRestart && sb.State == sandbox.Running {
+				c.lives.watch(sb)
+			}
 			return nil
 		}
-		return c.fail(ctx, sb, reason)
+		return c.fail(ctx, sb, cause, reason)
 	}
 	return nil // hibernated and failed ones have no machine
 }
 
 // fail makes a sandbox whose machine ended failed, and frees what is left of the machine.
-func (c *Control) fail(ctx context.Context, sb sandbox.Sandbox, reason string) error {
+func (c *Control) fail(ctx context.Context, sb sandbox.Sandbox, cause, reason string) error {
 	c.log.Warn("sandbox failed", "sandbox", sb.ID, "instance", sb.Instance, "reason", reason)
 	_, err := c.store.Transition(ctx, sb.ID, sb.State, sandbox.Failed, store.Change{
 		Apply: func(r *sandbox.Sandbox) { r.FailReason = reason },
 		End:   true,
-		Event: store.Event{Type: "failed", Reason: reason},
+		Event: store.Event{Type: "failed", Cause: cause, Reason: reason},
 	})
 	if err != nil {
 		return err
 	}
+	c.lives.forget(sb.ID)
 	if err := c.machines.Stop(ctx, sb.Instance); err != nil {
 		return fmt.Errorf("free instance %s of failed sandbox %s: %w", sb.Instance, sb.ID, err)
 	}
@@ -129,7 +133,7 @@ func (c *Control) recordExit(e sandbox.MachineExit) error {
 			}
 			seen = true
 		case sandbox.Running, sandbox.Hibernating, sandbox.Waking:
-			if err := c.fail(ctx, sb, e.Reason); !isConflict(err) {
+			if err := c.fail(ctx, sb, causeMachineExit, e.Reason); !isConflict(err) {
 				return err
 			}
 		default:
@@ -179,6 +183,7 @@ func (c *Control) sweep() error {
 	if err != nil {
 		return err
 	}
+	c.lives.keep(list)
 	var errs []error
 	for _, sb := range list {
 		if c.busy(sb.ID) {
@@ -189,7 +194,7 @@ func (c *Control) sweep() error {
 		if err != nil || now.State != sb.State || now.Instance != sb.Instance {
 			continue
 		}
-		if err := c.settle(ctx, now, "the sandbox's machine ended"); err != nil && !isConflict(err) {
+		if err := c.settle(ctx, now, causeCleanup, "the sandbox's machine ended"); err != nil && !isConflict(err) {
 			errs = append(errs, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	rametv1 "ramet.dev/ramet/api/gen/rametv1"
 	"ramet.dev/ramet/internal/sandbox"
@@ -30,8 +31,11 @@ func TestCreateAnswersAsPodflare(t *testing.T) {
 	if sb.MemoryMb != 1024 || sb.DiskMb != 8192 || sb.Egress || sb.Vcpus != 2 || sb.Isolation != "emulated" || sb.Region != "local" || sb.Node != "n1" {
 		t.Errorf("%+v", sb)
 	}
-	if sb.Ignored == nil || strings.Join(*sb.Ignored, ",") != "timeout_seconds,persistent" {
+	if sb.Ignored == nil || strings.Join(*sb.Ignored, ",") != "persistent" {
 		t.Errorf("ignored %v", sb.Ignored)
+	}
+	if sb.MaxLifetimeS != 60 || sb.IdleTimeoutS != 0 || sb.ExpiresAt == nil || !sb.ExpiresAt.Equal(sb.CreatedAt.Add(60*time.Second)) {
+		t.Errorf("times %d %d %v", sb.MaxLifetimeS, sb.IdleTimeoutS, sb.ExpiresAt)
 	}
 	for _, step := range []string{"record", "start_vmm", "identity", "commit", "total"} {
 		if _, ok := (*sb.TimingsMs)[step]; !ok {
@@ -222,6 +226,7 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 	for _, c := range []struct{ method, path, body string }{
 		{"GET", "", ""},
 		{"DELETE", "", ""},
+		{"PATCH", "", `{"idle_timeout_s":1}`},
 		{"POST", "/exec", `{"code":"echo","language":"bash"}`},
 		{"POST", "/processes", `{"argv":["true"]}`},
 		{"GET", "/processes", ""},
@@ -236,8 +241,13 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 			t.Errorf("%s %s of another project: %d %s", c.method, c.path, res.StatusCode, body)
 		}
 	}
-	if _, body := e.do("GET", "/v1/sandboxes?status=any", ""); strings.Contains(string(body), id) {
-		t.Error("the list shows another project's sandbox")
+	if res, body := e.do("GET", "/v1/events?follow=false&sandbox="+id, ""); res.StatusCode != 404 {
+		t.Errorf("events of another project: %d %s", res.StatusCode, body)
+	}
+	for _, path := range []string{"/v1/sandboxes?status=any", "/v1/events?follow=false"} {
+		if res, body := e.do("GET", path, ""); res.StatusCode != 200 || strings.Contains(string(body), id) {
+			t.Errorf("%s shows another project's sandbox: %d", path, res.StatusCode)
+		}
 	}
 	e.key = mine
 	if res, _ := e.do("GET", "/v1/sandboxes/"+id, ""); res.StatusCode != 200 {

@@ -133,7 +133,7 @@ type Sandbox struct {
 	Template     string // name, e.g. "default"
 	TemplateHash string // content hash of the template it was made from
 	State        State
-	FailReason   string // one sentence, when State is Failed
+	FailReason   string // one sentence, when it failed or the server stopped it
 	// UnresponsiveSince is when the guest of a running sandbox stopped
 	// answering; zero while it answers.
 	UnresponsiveSince time.Time
@@ -143,6 +143,9 @@ type Sandbox struct {
 	Egress            bool
 	Env               map[string]string
 	Metadata          map[string]string
+	// IdleTimeout is how long nobody may call the sandbox before it is stopped,
+	// MaxLifetime how long after its create it is stopped in any case. 0 is never.
+	IdleTimeout, MaxLifetime time.Duration
 	// Idempotency says which idempotent call made it, "" for none.
 	Idempotency string
 	CreatedAt   time.Time

@@ -1,13 +1,15 @@
 -- name: InsertSandbox :exec
 INSERT INTO sandboxes (id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since,
-    instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency,
+    idle_timeout_ms, max_lifetime_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: UpdateSandbox :execrows
 -- The state in the condition is the compare-and-swap of every transition.
 UPDATE sandboxes SET template_hash = @template_hash, state = @next_state, fail_reason = @fail_reason,
     unresponsive_since = @unresponsive_since, instance = @instance, vcpus = @vcpus, memory_mb = @memory_mb,
-    disk_mb = @disk_mb, isolation = @isolation, egress = @egress, env = @env, metadata = @metadata, updated_at = @updated_at
+    disk_mb = @disk_mb, isolation = @isolation, egress = @egress, env = @env, metadata = @metadata, updated_at = @updated_at,
+    idle_timeout_ms = @idle_timeout_ms, max_lifetime_ms = @max_lifetime_ms
 WHERE id = @id AND state = @state;
 
 -- name: GetSandbox :one
@@ -56,10 +58,22 @@ DELETE FROM intents WHERE sandbox = ?;
 SELECT * FROM intents ORDER BY started_at;
 
 -- name: InsertEvent :exec
-INSERT INTO events (time, project, sandbox, type, reason, data) VALUES (?, ?, ?, ?, ?, ?);
+INSERT INTO events (time, project, sandbox, type, reason, cause, data) VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: ListEvents :many
 SELECT * FROM events WHERE project = @project AND sandbox = @sandbox AND id > @after_id ORDER BY id LIMIT @max_rows;
+
+-- name: ListEventsOfProject :many
+SELECT * FROM events WHERE project = @project AND id > @after_id ORDER BY id LIMIT @max_rows;
+
+-- name: OldestEvent :one
+SELECT CAST(ifnull(min(id), 0) AS INTEGER) FROM events;
+
+-- name: LastEventBefore :one
+SELECT CAST(ifnull(max(id), 0) AS INTEGER) FROM events WHERE time < @before;
+
+-- name: DeleteEventsBeyond :execrows
+DELETE FROM events WHERE events.id <= (SELECT max(newest.id) FROM events AS newest) - @keep;
 
 -- name: DeleteEventsBefore :execrows
 DELETE FROM events WHERE time < @before;

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -37,6 +38,9 @@ type Store struct {
 	reader *sql.DB
 	read   *storedb.Queries
 	now    func() time.Time
+
+	mu      sync.Mutex
+	changed chan struct{} // guarded by mu
 }
 
 // Open opens the database file at path, making or upgrading it as needed.
@@ -58,7 +62,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, writer.Close())
 	}
-	return &Store{writer: writer, reader: reader, read: storedb.New(reader), now: time.Now}, nil
+	return &Store{writer: writer, reader: reader, read: storedb.New(reader), now: time.Now, changed: make(chan struct{})}, nil
 }
 
 func open(path string, params url.Values, conns int) (*sql.DB, error) {
@@ -104,8 +108,12 @@ func (s *Store) tx(ctx context.Context, f func(*storedb.Queries) error) error {
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
+	s.announce()
 	return nil
 }
+
+// maxEvents bounds how many events are kept, whatever their age.
+const maxEvents = 1_000_000
 
 // Purge forgets stopped sandboxes that have not changed since stopped, and
 // events and answers older than events and answers.
@@ -119,6 +127,9 @@ func (s *Store) Purge(ctx context.Context, stopped, events, answers time.Time) e
 		}
 		if _, err := q.DeleteEventsBefore(ctx, events.UnixMicro()); err != nil {
 			return fmt.Errorf("forget old events: %w", err)
+		}
+		if _, err := q.DeleteEventsBeyond(ctx, maxEvents); err != nil {
+			return fmt.Errorf("forget too many events: %w", err)
 		}
 		return nil
 	})

@@ -375,17 +375,26 @@ type Sandbox struct {
 	DiskMb    int       `json:"disk_mb"`
 	Egress    bool      `json:"egress"`
 
-	// FailReason One sentence, with the status `failed`.
+	// ExpiresAt The end of its maximum lifetime, if it has one.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+
+	// FailReason One sentence, with the status `failed`, and with `stopped` when the server stopped it: its idle timeout or maximum lifetime was over.
 	FailReason *string `json:"fail_reason,omitempty"`
 	Id         string  `json:"id"`
 
+	// IdleTimeoutS 0 is never.
+	IdleTimeoutS int `json:"idle_timeout_s"`
+
 	// Ignored Only in the answer to create. Fields that were accepted but have no effect yet.
-	Ignored   *[]string         `json:"ignored,omitempty"`
-	Isolation string            `json:"isolation"`
-	MemoryMb  int               `json:"memory_mb"`
-	Metadata  map[string]string `json:"metadata"`
-	Node      string            `json:"node"`
-	Region    string            `json:"region"`
+	Ignored   *[]string `json:"ignored,omitempty"`
+	Isolation string    `json:"isolation"`
+
+	// MaxLifetimeS 0 is never.
+	MaxLifetimeS int               `json:"max_lifetime_s"`
+	MemoryMb     int               `json:"memory_mb"`
+	Metadata     map[string]string `json:"metadata"`
+	Node         string            `json:"node"`
+	Region       string            `json:"region"`
 
 	// State Podflare's word: `ready` while the sandbox runs, otherwise the same as `status`.
 	State string `json:"state"`
@@ -416,8 +425,14 @@ type SandboxCreate struct {
 	// Env Environment of everything that runs in the sandbox. It is not shown again, since it may hold secrets.
 	Env *map[string]string `json:"env,omitempty"`
 
-	// IdleTimeoutSeconds Accepted from Podflare's clients; not enforced yet, see `ignored` in the answer.
+	// IdleTimeoutS Seconds without a call after which the sandbox is stopped, 0 to a year. 0 or absent is never. A call in flight, a stream included, is a call: a long silent one is not idleness. Reading the sandbox, its metrics, console and events is none, and neither is what runs detached in it.
+	IdleTimeoutS *int `json:"idle_timeout_s,omitempty"`
+
+	// IdleTimeoutSeconds Podflare's name of `idle_timeout_s`.
 	IdleTimeoutSeconds *int `json:"idle_timeout_seconds,omitempty"`
+
+	// MaxLifetimeS Seconds after its create at which the sandbox is stopped in any case, 0 to a year. 0 or absent is never.
+	MaxLifetimeS *int `json:"max_lifetime_s,omitempty"`
 
 	// MemoryMb MiB of memory, 512 to 16384 in steps of 128. Default 1024.
 	MemoryMb *int `json:"memory_mb,omitempty"`
@@ -437,11 +452,34 @@ type SandboxCreate struct {
 	// Template Default `default`.
 	Template *string `json:"template,omitempty"`
 
-	// TimeoutSeconds Accepted from Podflare's clients; not enforced yet, see `ignored` in the answer.
+	// TimeoutSeconds Podflare's name of `max_lifetime_s`.
 	TimeoutSeconds *int `json:"timeout_seconds,omitempty"`
 
 	// Vcpus 1, 2, 4 or 8. Default 2.
 	Vcpus *int `json:"vcpus,omitempty"`
+}
+
+// SandboxEvent defines model for SandboxEvent.
+type SandboxEvent struct {
+	// Cause One word: what brought it about. `create`, `delete` and `update` are calls; `create_failed`; `idle_timeout` and `max_lifetime`; `machine_exit`:
+	// the machine ended by itself; `restart`: found when the server started; `cleanup`: an earlier attempt did not get through; `guest`.
+	Cause string            `json:"cause"`
+	Data  map[string]string `json:"data"`
+
+	// Id Grows from event to event.
+	Id int64 `json:"id"`
+
+	// Reason One sentence.
+	Reason  string `json:"reason"`
+	Sandbox string `json:"sandbox"`
+
+	// State The status of the sandbox after it.
+	State string    `json:"state"`
+	Time  time.Time `json:"time"`
+
+	// Type The status that the sandbox got (`creating`, `running`, `stopping`, `stopped`, `failed`, …), `create_failed`, `updated`, or what else
+	// happened: `unresponsive`, `responsive`. Skip types you do not know.
+	Type string `json:"type"`
 }
 
 // SandboxList defines model for SandboxList.
@@ -449,6 +487,24 @@ type SandboxList struct {
 	// NextCursor Absent on the last page.
 	NextCursor *string   `json:"next_cursor,omitempty"`
 	Sandboxes  []Sandbox `json:"sandboxes"`
+}
+
+// SandboxUpdate What is absent stays as it was.
+type SandboxUpdate struct {
+	// IdleTimeoutS 0 is never.
+	IdleTimeoutS *int `json:"idle_timeout_s,omitempty"`
+
+	// IdleTimeoutSeconds Podflare's name of `idle_timeout_s`.
+	IdleTimeoutSeconds *int `json:"idle_timeout_seconds,omitempty"`
+
+	// MaxLifetimeS 0 is never. It counts from the create: one that is over already stops the sandbox at once.
+	MaxLifetimeS *int `json:"max_lifetime_s,omitempty"`
+
+	// Metadata Merged into what is there. A value of null removes its key.
+	Metadata *map[string]*string `json:"metadata,omitempty"`
+
+	// TimeoutSeconds Podflare's name of `max_lifetime_s`.
+	TimeoutSeconds *int `json:"timeout_seconds,omitempty"`
 }
 
 // SignalRequest defines model for SignalRequest.
@@ -505,6 +561,21 @@ type SandboxID = string
 
 // User defines model for User.
 type User = string
+
+// StreamEventsParams defines parameters for StreamEvents.
+type StreamEventsParams struct {
+	// Since Only events behind this id, or later than this time (RFC 3339). Default: all that are kept.
+	Since *string `form:"since,omitempty" json:"since,omitempty"`
+
+	// Sandbox Only events of this sandbox.
+	Sandbox *string `form:"sandbox,omitempty" json:"sandbox,omitempty"`
+
+	// Follow `false` ends the answer with the last event that there is.
+	Follow *bool `form:"follow,omitempty" json:"follow,omitempty"`
+
+	// LastEventID Wins over `since`.
+	LastEventID *string `json:"Last-Event-ID,omitempty"`
+}
 
 // ListKeysParams defines parameters for ListKeys.
 type ListKeysParams struct {
@@ -637,6 +708,9 @@ type SetProjectJSONRequestBody = ProjectSet
 
 // CreateSandboxJSONRequestBody defines body for CreateSandbox for application/json ContentType.
 type CreateSandboxJSONRequestBody = SandboxCreate
+
+// UpdateSandboxJSONRequestBody defines body for UpdateSandbox for application/json ContentType.
+type UpdateSandboxJSONRequestBody = SandboxUpdate
 
 // ExecJSONRequestBody defines body for Exec for application/json ContentType.
 type ExecJSONRequestBody = ExecRequest

@@ -143,6 +143,7 @@ func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request, _ v1.Crea
 		Id: id, State: "ready", Status: "running", Template: template, TemplateHash: s.templates[template].Hash,
 		MemoryMb: memory, Vcpus: valueOr(req.Vcpus, 2), DiskMb: valueOr(req.DiskMb, 4096), Egress: valueOr(req.Egress, true),
 		Metadata: valueOr(req.Metadata, map[string]string{}), Isolation: "emulated", Region: "local", Node: "testnode",
+		IdleTimeoutS: valueOr(req.IdleTimeoutS, 0), MaxLifetimeS: valueOr(req.MaxLifetimeS, 0),
 		CreatedAt: now, UpdatedAt: now,
 	}}
 	if err := os.MkdirAll(filepath.Join(b.dir, "root"), 0o755); err != nil {
@@ -221,6 +222,49 @@ func (s *Server) live(w http.ResponseWriter, id string) *box {
 func (s *Server) GetSandbox(w http.ResponseWriter, _ *http.Request, id v1.SandboxID) {
 	if b := s.find(w, id); b != nil {
 		answer(w, b.Sandbox)
+	}
+}
+
+// UpdateSandbox implements the API.
+func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
+	req, ok := read[v1.SandboxUpdate](w, r)
+	if !ok {
+		return
+	}
+	b := s.find(w, id)
+	if b == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.IdleTimeoutS, b.MaxLifetimeS = valueOr(req.IdleTimeoutS, b.IdleTimeoutS), valueOr(req.MaxLifetimeS, b.MaxLifetimeS)
+	for k, v := range valueOr(req.Metadata, nil) {
+		if v == nil {
+			delete(b.Metadata, k)
+		} else {
+			b.Metadata[k] = *v
+		}
+	}
+	answer(w, b.Sandbox)
+}
+
+// StreamEvents implements the API: three events, then silence.
+func (s *Server) StreamEvents(w http.ResponseWriter, r *http.Request, params v1.StreamEventsParams) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	id := "sbx_" + strings.Repeat("1", 30) + "01"
+	for i, typ := range []string{"creating", "running", "stopped"} {
+		if fmt.Sprint(i+1) <= valueOr(params.Since, "0") {
+			continue
+		}
+		b, _ := json.Marshal(v1.SandboxEvent{
+			Id: int64(i + 1), Time: time.Now().UTC(), Sandbox: id, Type: typ, State: typ,
+			Reason: "no call for 1m0s, its idle timeout", Cause: "idle_timeout", Data: map[string]string{},
+		})
+		fmt.Fprintf(w, ":\n\nid: %d\nevent: %s\ndata: %s\n\n", i+1, typ, b)
+	}
+	w.(http.Flusher).Flush()
+	if valueOr(params.Follow, true) {
+		<-r.Context().Done()
 	}
 }
 

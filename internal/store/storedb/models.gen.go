@@ -12,6 +12,7 @@ type Event struct {
 	Type    string
 	Reason  string
 	Data    string
+	Cause   string
 }
 
 type Idempotency struct {
@@ -67,4 +68,6 @@ type Sandbox struct {
 	CreatedAt         int64
 	UpdatedAt         int64
 	Idempotency       string
+	IdleTimeoutMs     int64
+	MaxLifetimeMs     int64
 }

@@ -61,6 +61,18 @@ func (q *Queries) DeleteEventsBefore(ctx context.Context, before int64) (int64, 
 	return result.RowsAffected()
 }
 
+const deleteEventsBeyond = `-- name: DeleteEventsBeyond :execrows
+DELETE FROM events WHERE events.id <= (SELECT max(newest.id) FROM events AS newest) - ?1
+`
+
+func (q *Queries) DeleteEventsBeyond(ctx context.Context, keep int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteEventsBeyond, keep)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const deleteIntent = `-- name: DeleteIntent :exec
 DELETE FROM intents WHERE sandbox = ?
 `
@@ -153,7 +165,7 @@ func (q *Queries) GetProject(ctx context.Context, name string) (Project, error) 
 }
 
 const getSandbox = `-- name: GetSandbox :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency FROM sandboxes WHERE id = ?1 AND project = ?2
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes WHERE id = ?1 AND project = ?2
 `
 
 type GetSandboxParams struct {
@@ -185,12 +197,14 @@ func (q *Queries) GetSandbox(ctx context.Context, arg GetSandboxParams) (Sandbox
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.Idempotency,
+		&i.IdleTimeoutMs,
+		&i.MaxLifetimeMs,
 	)
 	return i, err
 }
 
 const getSandboxForChange = `-- name: GetSandboxForChange :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency FROM sandboxes WHERE id = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes WHERE id = ?1
 `
 
 func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, error) {
@@ -217,12 +231,14 @@ func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, 
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.Idempotency,
+		&i.IdleTimeoutMs,
+		&i.MaxLifetimeMs,
 	)
 	return i, err
 }
 
 const insertEvent = `-- name: InsertEvent :exec
-INSERT INTO events (time, project, sandbox, type, reason, data) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO events (time, project, sandbox, type, reason, cause, data) VALUES (?, ?, ?, ?, ?, ?, ?)
 `
 
 type InsertEventParams struct {
@@ -231,6 +247,7 @@ type InsertEventParams struct {
 	Sandbox string
 	Type    string
 	Reason  string
+	Cause   string
 	Data    string
 }
 
@@ -241,6 +258,7 @@ func (q *Queries) InsertEvent(ctx context.Context, arg InsertEventParams) error 
 		arg.Sandbox,
 		arg.Type,
 		arg.Reason,
+		arg.Cause,
 		arg.Data,
 	)
 	return err
@@ -297,8 +315,9 @@ func (q *Queries) InsertProject(ctx context.Context, arg InsertProjectParams) (i
 
 const insertSandbox = `-- name: InsertSandbox :exec
 INSERT INTO sandboxes (id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since,
-    instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency,
+    idle_timeout_ms, max_lifetime_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 `
 
 type InsertSandboxParams struct {
@@ -322,6 +341,8 @@ type InsertSandboxParams struct {
 	CreatedAt         int64
 	UpdatedAt         int64
 	Idempotency       string
+	IdleTimeoutMs     int64
+	MaxLifetimeMs     int64
 }
 
 func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) error {
@@ -346,6 +367,8 @@ func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) er
 		arg.CreatedAt,
 		arg.UpdatedAt,
 		arg.Idempotency,
+		arg.IdleTimeoutMs,
+		arg.MaxLifetimeMs,
 	)
 	return err
 }
@@ -369,8 +392,19 @@ func (q *Queries) KeyByHash(ctx context.Context, hash []byte) (Key, error) {
 	return i, err
 }
 
+const lastEventBefore = `-- name: LastEventBefore :one
+SELECT CAST(ifnull(max(id), 0) AS INTEGER) FROM events WHERE time < ?1
+`
+
+func (q *Queries) LastEventBefore(ctx context.Context, before int64) (int64, error) {
+	row := q.db.QueryRowContext(ctx, lastEventBefore, before)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const listEvents = `-- name: ListEvents :many
-SELECT id, time, project, sandbox, type, reason, data FROM events WHERE project = ?1 AND sandbox = ?2 AND id > ?3 ORDER BY id LIMIT ?4
+SELECT id, time, project, sandbox, type, reason, data, cause FROM events WHERE project = ?1 AND sandbox = ?2 AND id > ?3 ORDER BY id LIMIT ?4
 `
 
 type ListEventsParams struct {
@@ -402,6 +436,49 @@ func (q *Queries) ListEvents(ctx context.Context, arg ListEventsParams) ([]Event
 			&i.Type,
 			&i.Reason,
 			&i.Data,
+			&i.Cause,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listEventsOfProject = `-- name: ListEventsOfProject :many
+SELECT id, time, project, sandbox, type, reason, data, cause FROM events WHERE project = ?1 AND id > ?2 ORDER BY id LIMIT ?3
+`
+
+type ListEventsOfProjectParams struct {
+	Project string
+	AfterID int64
+	MaxRows int64
+}
+
+func (q *Queries) ListEventsOfProject(ctx context.Context, arg ListEventsOfProjectParams) ([]Event, error) {
+	rows, err := q.db.QueryContext(ctx, listEventsOfProject, arg.Project, arg.AfterID, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Event
+	for rows.Next() {
+		var i Event
+		if err := rows.Scan(
+			&i.ID,
+			&i.Time,
+			&i.Project,
+			&i.Sandbox,
+			&i.Type,
+			&i.Reason,
+			&i.Data,
+			&i.Cause,
 		); err != nil {
 			return nil, err
 		}
@@ -512,7 +589,7 @@ func (q *Queries) ListProjects(ctx context.Context) ([]Project, error) {
 }
 
 const listSandboxes = `-- name: ListSandboxes :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes
 WHERE project = ?1
   AND (created_at < ?2 OR (created_at = ?2 AND id < ?3))
   AND (state = ?4 OR ?4 = 'any' OR (?4 = '' AND state <> 'stopped'))
@@ -565,6 +642,8 @@ func (q *Queries) ListSandboxes(ctx context.Context, arg ListSandboxesParams) ([
 			&i.CreatedAt,
 			&i.UpdatedAt,
 			&i.Idempotency,
+			&i.IdleTimeoutMs,
+			&i.MaxLifetimeMs,
 		); err != nil {
 			return nil, err
 		}
@@ -605,6 +684,17 @@ func (q *Queries) MarkUnresponsive(ctx context.Context, arg MarkUnresponsivePara
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+const oldestEvent = `-- name: OldestEvent :one
+SELECT CAST(ifnull(min(id), 0) AS INTEGER) FROM events
+`
+
+func (q *Queries) OldestEvent(ctx context.Context) (int64, error) {
+	row := q.db.QueryRowContext(ctx, oldestEvent)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const putAnswer = `-- name: PutAnswer :exec
@@ -648,7 +738,7 @@ func (q *Queries) PutIntent(ctx context.Context, arg PutIntentParams) error {
 }
 
 const sandboxOfIdempotency = `-- name: SandboxOfIdempotency :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes
 WHERE project = ?1 AND idempotency = ?2 AND idempotency <> '' AND created_at > ?3
   AND state NOT IN ('creating', 'stopping', 'stopped', 'failed')
 LIMIT 1
@@ -684,12 +774,14 @@ func (q *Queries) SandboxOfIdempotency(ctx context.Context, arg SandboxOfIdempot
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.Idempotency,
+		&i.IdleTimeoutMs,
+		&i.MaxLifetimeMs,
 	)
 	return i, err
 }
 
 const sandboxOfInstance = `-- name: SandboxOfInstance :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency FROM sandboxes WHERE instance = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes WHERE instance = ?1
 `
 
 func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandbox, error) {
@@ -716,12 +808,14 @@ func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandb
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.Idempotency,
+		&i.IdleTimeoutMs,
+		&i.MaxLifetimeMs,
 	)
 	return i, err
 }
 
 const sandboxesOfNode = `-- name: SandboxesOfNode :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
 `
 
 // Everything that is or may be on the host: all but the stopped.
@@ -755,6 +849,8 @@ func (q *Queries) SandboxesOfNode(ctx context.Context, node string) ([]Sandbox, 
 			&i.CreatedAt,
 			&i.UpdatedAt,
 			&i.Idempotency,
+			&i.IdleTimeoutMs,
+			&i.MaxLifetimeMs,
 		); err != nil {
 			return nil, err
 		}
@@ -796,8 +892,9 @@ func (q *Queries) SetQuota(ctx context.Context, arg SetQuotaParams) (int64, erro
 const updateSandbox = `-- name: UpdateSandbox :execrows
 UPDATE sandboxes SET template_hash = ?1, state = ?2, fail_reason = ?3,
     unresponsive_since = ?4, instance = ?5, vcpus = ?6, memory_mb = ?7,
-    disk_mb = ?8, isolation = ?9, egress = ?10, env = ?11, metadata = ?12, updated_at = ?13
-WHERE id = ?14 AND state = ?15
+    disk_mb = ?8, isolation = ?9, egress = ?10, env = ?11, metadata = ?12, updated_at = ?13,
+    idle_timeout_ms = ?14, max_lifetime_ms = ?15
+WHERE id = ?16 AND state = ?17
 `
 
 type UpdateSandboxParams struct {
@@ -814,6 +911,8 @@ type UpdateSandboxParams struct {
 	Env               string
 	Metadata          string
 	UpdatedAt         int64
+	IdleTimeoutMs     int64
+	MaxLifetimeMs     int64
 	ID                string
 	State             string
 }
@@ -834,6 +933,8 @@ func (q *Queries) UpdateSandbox(ctx context.Context, arg UpdateSandboxParams) (i
 		arg.Env,
 		arg.Metadata,
 		arg.UpdatedAt,
+		arg.IdleTimeoutMs,
+		arg.MaxLifetimeMs,
 		arg.ID,
 		arg.State,
 	)
