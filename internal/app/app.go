@@ -142,6 +142,9 @@ func (a *App) guestCA() ([]byte, error) {
 }
 
 func (a *App) openControl(ctx context.Context) error {
+	if err := store.RemoveTemporary(a.cfg.Home); err != nil {
+		return err
+	}
 	records, err := store.Open(ctx, a.home().Database())
 	if err != nil {
 		return err
@@ -156,6 +159,7 @@ func (a *App) openControl(ctx context.Context) error {
 		Machines:     machines{a.worker},
 		Templates:    templates{a},
 		Log:          a.log,
+		Files:        storeFiles(a.home()),
 		Region:       a.cfg.Region,
 		Node:         a.cfg.Node,
 		HostMemoryMB: memory,

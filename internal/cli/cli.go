@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 
@@ -27,6 +28,9 @@ type Engine interface {
 	// Serve serves until ctx ends, and then leaves in order. It writes
 	// server.json in the data directory when it is ready.
 	Serve(ctx context.Context, s config.Server) error
+	// Restore puts a backup into the data directory, in which no server may run.
+	// Records that are there are only replaced with force.
+	Restore(ctx context.Context, s config.Server, backup io.Reader, force bool) error
 }
 
 // Options is what the command line runs with. Tests give their own.
@@ -130,7 +134,8 @@ func (p *program) newRoot() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.configCommand())
+	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.configCommand(),
+		p.backupCommand(), p.restoreCommand())
 	add("sandboxes", p.createCommand(), p.runCommand(), p.execCommand(), p.cpCommand(),
 		p.lsCommand(), p.getCommand(), p.updateCommand(), p.rmCommand(), p.consoleCommand(), p.eventsCommand())
 	add("manage", p.templateCommand(), p.keysCommand(), p.projectCommand())

@@ -228,6 +228,11 @@ func (c *Client) Console(ctx context.Context, id string) (io.ReadCloser, error) 
 	return c.body(c.api.GetConsole(ctx, id))
 }
 
+// Backup returns a backup of the server's records. Whoever has it has the server's own key.
+func (c *Client) Backup(ctx context.Context) (io.ReadCloser, error) {
+	return c.body(c.api.GetBackup(ctx))
+}
+
 func (c *Client) body(resp *http.Response, err error) (io.ReadCloser, error) {
 	resp, err = c.check(resp, err)
 	if err != nil {

@@ -29,6 +29,8 @@ type Config struct {
 	Machines  Machines
 	Templates Templates
 	Log       *slog.Logger
+	// Files are those of the data directory that a backup is made of.
+	Files store.Files
 	// Region and Node are written into every record.
 	Region, Node string
 	// HostMemoryMB, when positive, is the memory of the host, and the most that a

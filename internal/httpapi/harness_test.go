@@ -68,6 +68,9 @@ func start(t *testing.T, o options) *env {
 	if o.control != nil {
 		o.control(&cfg)
 	}
+	if cfg.Files.Dir != "" {
+		cfg.Files.Database = e.dbPath
+	}
 	if e.control, err = control.New(ctx, cfg); err != nil {
 		t.Fatal(err)
 	}

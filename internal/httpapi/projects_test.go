@@ -1,13 +1,18 @@
 package httpapi_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	rametv1 "ramet.dev/ramet/api/gen/rametv1"
+	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/store"
 )
 
 // adminKey makes a key as the server's own is one, and uses it.
@@ -122,5 +127,38 @@ func TestRevokingAKeyEndsItsStreams(t *testing.T) {
 	e.key = k.Key
 	if res, _ := e.do("GET", "/v1/info", ""); res.StatusCode != 401 {
 		t.Errorf("%d", res.StatusCode)
+	}
+}
+
+func TestBackupIsForAdmins(t *testing.T) {
+	e := start(t, options{control: func(c *control.Config) {
+		dir := t.TempDir()
+		c.Files = store.Files{Dir: dir, Key: filepath.Join(dir, "key")}
+		if err := os.WriteFile(c.Files.Key, []byte("rmt_x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}})
+	id := e.create()
+	if res, body := e.do("GET", "/v1/backup", ""); res.StatusCode != 403 {
+		t.Errorf("%d %s", res.StatusCode, body)
+	}
+	e.adminKey()
+	res, body := e.do("GET", "/v1/backup", "")
+	if res.StatusCode != 200 || res.Header.Get("Content-Type") != "application/gzip" {
+		t.Fatalf("%d %s", res.StatusCode, body)
+	}
+	to := t.TempDir()
+	files := store.Files{Dir: to, Database: filepath.Join(to, "ramet.db"), Key: filepath.Join(to, "key")}
+	if err := store.RestoreBackup(t.Context(), files, bytes.NewReader(body), false); err != nil {
+		t.Fatal(err)
+	}
+	restored, err := store.Open(t.Context(), files.Database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer restored.Close()
+	parsed, _ := sandbox.ParseID(id)
+	if _, err := restored.Get(t.Context(), sandbox.DefaultProject, parsed); err != nil {
+		t.Error(err)
 	}
 }

@@ -90,6 +90,15 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
+	// GetBackup Back up the records of the server
+	//
+	// For an admin's key. Sends a gzipped tar with a consistent copy of all records and the server's own key, made while
+	// the server works. **It is a secret:** whoever has it has that key. Templates, and what is in sandboxes, are not in it. A transfer
+	// that fails midway breaks the connection off. `ramet restore` puts it into a data directory.
+	//
+	// Corresponds with GET /v1/backup (the `GetBackup` operationId).
+	GetBackup(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// StreamEvents What happens to sandboxes, as server-sent events
 	//
 	// Sends the events of the caller's project, the oldest first, and then those that happen, until the client goes away. Each is
@@ -479,6 +488,25 @@ type ClientInterface interface {
 	//
 	// Corresponds with DELETE /v1/templates/{name} (the `DeleteTemplate` operationId).
 	DeleteTemplate(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
+}
+
+// GetBackup Back up the records of the server
+//
+// For an admin's key. Sends a gzipped tar with a consistent copy of all records and the server's own key, made while
+// the server works. **It is a secret:** whoever has it has that key. Templates, and what is in sandboxes, are not in it. A transfer
+// that fails midway breaks the connection off. `ramet restore` puts it into a data directory.
+//
+// Corresponds with GET /v1/backup (the `GetBackup` operationId).
+func (c *Client) GetBackup(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetBackupRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
 }
 
 // StreamEvents What happens to sandboxes, as server-sent events
@@ -1329,6 +1357,33 @@ func (c *Client) DeleteTemplate(ctx context.Context, name string, reqEditors ...
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// NewGetBackupRequest constructs an http.Request for the GetBackup method
+func NewGetBackupRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/backup")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
 }
 
 // NewStreamEventsRequest constructs an http.Request for the StreamEvents method
@@ -3210,6 +3265,17 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
+	// GetBackupWithResponse Back up the records of the server
+	//
+	// For an admin's key. Sends a gzipped tar with a consistent copy of all records and the server's own key, made while
+	// the server works. **It is a secret:** whoever has it has that key. Templates, and what is in sandboxes, are not in it. A transfer
+	// that fails midway breaks the connection off. `ramet restore` puts it into a data directory.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/backup (the `GetBackup` operationId).
+	GetBackupWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetBackupResponse, error)
+
 	// StreamEventsWithResponse What happens to sandboxes, as server-sent events
 	//
 	// Sends the events of the caller's project, the oldest first, and then those that happen, until the client goes away. Each is
@@ -3641,6 +3707,55 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with DELETE /v1/templates/{name} (the `DeleteTemplate` operationId).
 	DeleteTemplateWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*DeleteTemplateResponse, error)
+}
+
+// GetBackupResponseDefaultHeaders the declared response headers of an HTTP default response for GetBackup
+type GetBackupResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type GetBackupResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *GetBackupResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetBackupResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetBackupResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetBackupResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetBackupResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetBackupResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
 }
 
 // StreamEventsResponseDefaultHeaders the declared response headers of an HTTP default response for StreamEvents
@@ -5504,6 +5619,23 @@ func (r DeleteTemplateResponse) ContentType() string {
 	return ""
 }
 
+// GetBackupWithResponse Back up the records of the server
+//
+// For an admin's key. Sends a gzipped tar with a consistent copy of all records and the server's own key, made while
+// the server works. **It is a secret:** whoever has it has that key. Templates, and what is in sandboxes, are not in it. A transfer
+// that fails midway breaks the connection off. `ramet restore` puts it into a data directory.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/backup (the `GetBackup` operationId).
+func (c *ClientWithResponses) GetBackupWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetBackupResponse, error) {
+	rsp, err := c.GetBackup(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetBackupResponse(rsp)
+}
+
 // StreamEventsWithResponse What happens to sandboxes, as server-sent events
 //
 // Sends the events of the caller's project, the oldest first, and then those that happen, until the client goes away. Each is
@@ -6210,6 +6342,52 @@ func (c *ClientWithResponses) DeleteTemplateWithResponse(ctx context.Context, na
 		return nil, err
 	}
 	return ParseDeleteTemplateResponse(rsp)
+}
+
+// ParseGetBackupResponse parses an HTTP response from a GetBackupWithResponse call
+func ParseGetBackupResponse(rsp *http.Response) (*GetBackupResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetBackupResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers GetBackupResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
 }
 
 // ParseStreamEventsResponse parses an HTTP response from a StreamEventsWithResponse call

@@ -448,4 +448,13 @@ func (s *Server) SetProject(w http.ResponseWriter, r *http.Request, name string)
 	answer(w, p)
 }
 
+// Backup is what the fake server's backups hold.
+const Backup = "the records of a fake server"
+
+// GetBackup implements the API.
+func (s *Server) GetBackup(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/gzip")
+	fmt.Fprint(w, Backup)
+}
+
 var errNoRun = errors.New("no such run")
