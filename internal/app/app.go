@@ -27,6 +27,9 @@ import (
 // shutdownTimeout bounds how long open calls may take to end at a shutdown.
 const shutdownTimeout = 10 * time.Second
 
+// ballastBytes is enough for thousands of deletes and changes of state on a full disk.
+const ballastBytes = 16 << 20
+
 // App is one server.
 type App struct {
 	cfg     config.Server
@@ -150,6 +153,9 @@ func (a *App) openControl(ctx context.Context) error {
 		return err
 	}
 	a.onClose(records.Close)
+	if err := records.KeepBallast(a.home().Ballast(), ballastBytes); err != nil {
+		return err
+	}
 	memory, err := hostMemoryMB()
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"ramet.dev/ramet/internal/sandbox"
@@ -117,6 +118,13 @@ func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sa
 	if cause := context.Cause(ctx); cause != nil {
 		// Also when the start made it: nobody waits for the sandbox any more.
 		err = errors.Join(cause, err)
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		// The machine's files found it first; undoing needs the room.
+		err = errors.Join(&sandbox.Error{
+			Kind: sandbox.Unavailable, Code: "server_disk_full", RetryAfter: 30 * time.Second, Err: err,
+			Message: "the server's disk is full, so that nothing new can be made; delete sandboxes or free space on the server, then try again",
+		}, c.store.DiskFull())
 	}
 	if err != nil {
 		c.undoCreate(sb, err)

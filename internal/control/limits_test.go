@@ -3,9 +3,12 @@ package control_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -244,5 +247,30 @@ func createOne(t *testing.T, r *rapid.T, n *node, held map[sandbox.ID]int, failS
 		r.Fatal(err)
 	default:
 		held[sb.ID] = memory
+	}
+}
+
+func TestMachineFilesThatFindTheDiskFull(t *testing.T) {
+	n := fresh(t)
+	ballast := filepath.Join(n.dir, "ballast")
+	if err := n.store.KeepBallast(ballast, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	n.machines.OnStart = func(context.Context, control.StartRequest) error {
+		return &os.PathError{Op: "write", Path: "overlay", Err: syscall.ENOSPC}
+	}
+	_, _, err := n.Create(t.Context(), project, control.CreateRequest{})
+	if codeOf(err) != "server_disk_full" || sandbox.KindOf(err) != sandbox.Unavailable {
+		t.Errorf("%v", err)
+	}
+	if got := n.all(t); len(got) != 1 || !strings.Contains(got[0].FailReason, "disk is full") {
+		t.Errorf("%+v", got)
+	}
+	n.clean(t)
+	// There is room here, so the next create finds it and the ballast is back.
+	n.machines.OnStart = nil
+	n.create(t)
+	if _, err := os.Stat(ballast); err != nil {
+		t.Error(err)
 	}
 }

@@ -184,6 +184,9 @@ func (c *Control) sweep() error {
 		return err
 	}
 	c.lives.keep(list)
+	if c.store.Full() {
+		c.log.Warn("the disk is full: nothing new is made until there is room")
+	}
 	var errs []error
 	for _, sb := range list {
 		if c.busy(sb.ID) {

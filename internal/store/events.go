@@ -87,7 +87,7 @@ func (s *Store) EventBefore(ctx context.Context, t time.Time) (int64, error) {
 
 // AddEvent enters something that happened to a sandbox beside its changes of state.
 func (s *Store) AddEvent(ctx context.Context, sb sandbox.Sandbox, e Event) error {
-	return s.tx(ctx, func(q *storedb.Queries) error { return insertEvent(ctx, q, s.now(), sb, e) })
+	return s.grow(ctx, func(q *storedb.Queries) error { return insertEvent(ctx, q, s.now(), sb, e) })
 }
 
 // Changed returns a channel that is closed when something is written next. Ask

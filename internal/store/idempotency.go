@@ -36,7 +36,7 @@ func (s *Store) Answer(ctx context.Context, scope string, key [32]byte, since ti
 
 // PutAnswer keeps an answer.
 func (s *Store) PutAnswer(ctx context.Context, scope string, key [32]byte, a Answer) error {
-	return s.tx(ctx, func(q *storedb.Queries) error {
+	return s.grow(ctx, func(q *storedb.Queries) error {
 		err := q.PutAnswer(ctx, storedb.PutAnswerParams{
 			Scope: scope, Key: key[:], Request: a.Request[:], Answer: a.Sealed, CreatedAt: s.now().UnixMicro(),
 		})

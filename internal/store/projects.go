@@ -25,7 +25,7 @@ type Limits struct {
 
 // EnsureProject makes a project unless it is there.
 func (s *Store) EnsureProject(ctx context.Context, name string) error {
-	return s.tx(ctx, func(q *storedb.Queries) error {
+	return s.grow(ctx, func(q *storedb.Queries) error {
 		if _, err := q.InsertProject(ctx, storedb.InsertProjectParams{Name: name, CreatedAt: s.now().UnixMicro()}); err != nil {
 			return fmt.Errorf("make project %s: %w", name, err)
 		}
@@ -36,7 +36,7 @@ func (s *Store) EnsureProject(ctx context.Context, name string) error {
 // SetQuota changes the quota of a project, which it makes when it is new.
 func (s *Store) SetQuota(ctx context.Context, name string, change func(*sandbox.Quota)) (sandbox.Project, error) {
 	var p sandbox.Project
-	err := s.tx(ctx, func(q *storedb.Queries) error {
+	err := s.grow(ctx, func(q *storedb.Queries) error {
 		if _, err := q.InsertProject(ctx, storedb.InsertProjectParams{Name: name, CreatedAt: s.now().UnixMicro()}); err != nil {
 			return err
 		}

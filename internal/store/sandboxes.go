@@ -36,7 +36,7 @@ func (s *Store) Create(ctx context.Context, sb sandbox.Sandbox, operation string
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	err = s.tx(ctx, func(q *storedb.Queries) error {
+	err = s.grow(ctx, func(q *storedb.Queries) error {
 		if err := checkLimits(ctx, q, sb, limits); err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -41,6 +42,8 @@ type Store struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // guarded by mu
+
+	ballast atomic.Pointer[ballast] // nil: none is kept
 }
 
 // Open opens the database file at path, making or upgrading it as needed.
@@ -96,16 +99,46 @@ func (s *Store) Close() error {
 	return errors.Join(s.reader.Close(), s.writer.Close())
 }
 
-// tx runs f in one write transaction, which commits when f returns nil.
+// grow is tx for what makes something new: while the disk is full it is refused.
+func (s *Store) grow(ctx context.Context, f func(*storedb.Queries) error) error {
+	if s.Full() {
+		return errDiskFull(nil)
+	}
+	err := s.once(ctx, f)
+	if !s.isFull(err) {
+		return err
+	}
+	return errors.Join(errDiskFull(err), s.DiskFull())
+}
+
+// tx runs f in one write transaction, which commits when f returns nil. On a full disk
+// it removes the ballast and runs f again.
 func (s *Store) tx(ctx context.Context, f func(*storedb.Queries) error) error {
+	err := s.once(ctx, f)
+	if !s.isFull(err) {
+		return err
+	}
+	if ferr := s.DiskFull(); ferr != nil {
+		return errors.Join(errDiskFull(err), ferr)
+	}
+	if err = s.once(ctx, f); s.isFull(err) {
+		return errDiskFull(err)
+	}
+	return err
+}
+
+func (s *Store) once(ctx context.Context, f func(*storedb.Queries) error) error {
 	tx, err := s.writer.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
 	if err := f(storedb.New(tx)); err != nil {
-		return errors.Join(err, tx.Rollback())
+		// After some errors SQLite has rolled back by itself; then this one says so.
+		_ = tx.Rollback()
+		return err
 	}
 	if err := tx.Commit(); err != nil {
+		_ = tx.Rollback()
 		return fmt.Errorf("commit: %w", err)
 	}
 	s.announce()
