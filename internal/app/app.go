@@ -20,6 +20,7 @@ import (
 	"ramet.dev/ramet/internal/network"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/store"
+	"ramet.dev/ramet/internal/telemetry"
 	"ramet.dev/ramet/internal/vmm/qemu"
 	"ramet.dev/ramet/internal/worker"
 )
@@ -40,6 +41,8 @@ type App struct {
 	driver  *qemu.Driver
 	worker  *worker.Worker
 	control *control.Control
+	metrics *telemetry.Metrics
+	tracing *telemetry.Tracing
 	ln      net.Listener
 
 	// cleanup holds what Close undoes, last first.
@@ -55,7 +58,7 @@ func New(ctx context.Context, cfg config.Server, version string) (_ *App, err er
 		}
 	}()
 	for _, open := range []func(context.Context) error{
-		a.openHome, a.openImages, a.openDriver, a.recallAccel, a.openWorker, a.openControl, a.openAPI,
+		a.openHome, a.openImages, a.openDriver, a.recallAccel, a.openTelemetry, a.openWorker, a.openControl, a.openAPI,
 	} {
 		if err := open(ctx); err != nil {
 			return nil, err
@@ -165,6 +168,7 @@ func (a *App) openControl(ctx context.Context) error {
 		Machines:     machines{a.worker},
 		Templates:    templates{a},
 		Log:          a.log,
+		Observer:     a.metrics,
 		Files:        storeFiles(a.home()),
 		Region:       a.cfg.Region,
 		Node:         a.cfg.Node,
@@ -177,6 +181,7 @@ func (a *App) openControl(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.metrics.Watch(source{a.control})
 	a.onClose(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

@@ -113,7 +113,7 @@ func (a *App) URL() string { return config.ListenURL(a.ln.Addr().String()) }
 // Run serves until ctx ends, then lets open calls finish for a while.
 func (a *App) Run(ctx context.Context) error {
 	api := httpapi.New(httpapi.Config{
-		Control: a.control, Log: a.log, NoAuth: a.cfg.NoAuth,
+		Control: a.control, Log: a.log, NoAuth: a.cfg.NoAuth, Metrics: a.metrics, Tracing: a.tracing,
 		Info: httpapi.Info{
 			Version: a.version, Driver: a.driver.Name(), Isolation: a.driver.Isolation(),
 			Region: a.cfg.Region, Node: a.cfg.Node, PID: os.Getpid(),

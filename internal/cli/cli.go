@@ -135,7 +135,7 @@ func (p *program) newRoot() *cobra.Command {
 		}
 	}
 	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.configCommand(),
-		p.backupCommand(), p.restoreCommand())
+		p.backupCommand(), p.restoreCommand(), p.duCommand(), p.bugreportCommand())
 	add("sandboxes", p.createCommand(), p.runCommand(), p.execCommand(), p.cpCommand(),
 		p.lsCommand(), p.getCommand(), p.updateCommand(), p.rmCommand(), p.consoleCommand(), p.eventsCommand())
 	add("manage", p.templateCommand(), p.keysCommand(), p.projectCommand())

@@ -228,6 +228,17 @@ func (c *Client) Console(ctx context.Context, id string) (io.ReadCloser, error) 
 	return c.body(c.api.GetConsole(ctx, id))
 }
 
+// Usage says what sandboxes and templates cost the host.
+func (c *Client) Usage(ctx context.Context) (*v1.Usage, error) {
+	resp, err := c.api.GetUsage(ctx)
+	return decode[v1.Usage](c, resp, err)
+}
+
+// ServerMetrics returns the server's metrics in Prometheus' text format.
+func (c *Client) ServerMetrics(ctx context.Context) (io.ReadCloser, error) {
+	return c.body(c.api.GetServerMetrics(ctx))
+}
+
 // Backup returns a backup of the server's records. Whoever has it has the server's own key.
 func (c *Client) Backup(ctx context.Context) (io.ReadCloser, error) {
 	return c.body(c.api.GetBackup(ctx))

@@ -29,6 +29,8 @@ type Config struct {
 	Machines  Machines
 	Templates Templates
 	Log       *slog.Logger
+	// Observer, when set, is told what is worth counting.
+	Observer Observer
 	// Files are those of the data directory that a backup is made of.
 	Files store.Files
 	// Region and Node are written into every record.
@@ -116,6 +118,9 @@ var errClosing = sandbox.Errorf(sandbox.Unavailable, "shutting_down", "the serve
 // finished. From then on it supervises until Close.
 func New(ctx context.Context, cfg Config) (*Control, error) {
 	cfg.setDefaults()
+	if cfg.Observer == nil {
+		cfg.Observer = blind{}
+	}
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	c := &Control{
 		cfg: cfg, store: cfg.Store, machines: cfg.Machines, templates: cfg.Templates, log: cfg.Log,

@@ -27,6 +27,12 @@ var errDeleted = sandbox.Errorf(sandbox.Conflict, "sandbox_deleted", "the sandbo
 // When ctx ends before, the create is undone as a whole.
 func (c *Control) Create(ctx context.Context, project string, r CreateRequest) (sandbox.Sandbox, []sandbox.StepTime, error) {
 	begin := time.Now()
+	sb, steps, err := c.create(ctx, project, r, begin)
+	c.cfg.Observer.Created(time.Since(begin), errorCode(err))
+	return sb, steps, err
+}
+
+func (c *Control) create(ctx context.Context, project string, r CreateRequest, begin time.Time) (sandbox.Sandbox, []sandbox.StepTime, error) {
 	if err := r.check(c.cfg.HostMemoryMB); err != nil {
 		return sandbox.Sandbox{}, nil, err
 	}

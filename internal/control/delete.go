@@ -137,6 +137,9 @@ func (c *Control) finishStop(ctx context.Context, sb sandbox.Sandbox, cause stri
 	if err != nil && !isConflict(err) {
 		return err
 	}
+	if err == nil {
+		c.cfg.Observer.Ended(string(sandbox.Stopped), cause)
+	}
 	c.lives.forget(sb.ID)
 	return nil
 }

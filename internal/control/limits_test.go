@@ -160,22 +160,21 @@ func TestTwoHundredConcurrentCreates(t *testing.T) {
 // TestReservationsNeverLeak creates and deletes with failures in between, and
 // compares what is reserved with a model at every step.
 func TestReservationsNeverLeak(t *testing.T) {
+	var failStart, failStop atomic.Bool
+	n := fresh(t, func(c *control.Config) { c.Quota = sandbox.Quota{Sandboxes: 3, MemoryMB: 4096} })
+	n.machines.OnStart = func(context.Context, control.StartRequest) error {
+		if failStart.Load() {
+			return errors.New("no machine today")
+		}
+		return nil
+	}
+	n.machines.OnStop = func(context.Context, sandbox.InstanceID) error {
+		if failStop.Load() {
+			return errors.New("it does not end")
+		}
+		return nil
+	}
 	rapid.Check(t, func(r *rapid.T) {
-		var failStart, failStop atomic.Bool
-		n := fresh(t, func(c *control.Config) { c.Quota = sandbox.Quota{Sandboxes: 3, MemoryMB: 4096} })
-		defer n.stop(t)
-		n.machines.OnStart = func(context.Context, control.StartRequest) error {
-			if failStart.Load() {
-				return errors.New("no machine today")
-			}
-			return nil
-		}
-		n.machines.OnStop = func(context.Context, sandbox.InstanceID) error {
-			if failStop.Load() {
-				return errors.New("it does not end")
-			}
-			return nil
-		}
 		held := map[sandbox.ID]int{} // memory by sandbox
 		for range rapid.IntRange(1, 10).Draw(r, "steps") {
 			failStart.Store(rapid.Bool().Draw(r, "start fails"))

@@ -71,6 +71,7 @@ func (c *Control) fail(ctx context.Context, sb sandbox.Sandbox, cause, reason st
 		return err
 	}
 	c.lives.forget(sb.ID)
+	c.cfg.Observer.Ended(string(sandbox.Failed), cause)
 	if err := c.machines.Stop(ctx, sb.Instance); err != nil {
 		return fmt.Errorf("free instance %s of failed sandbox %s: %w", sb.Instance, sb.ID, err)
 	}

@@ -40,6 +40,7 @@ type env struct {
 type options struct {
 	noAuth    bool
 	control   func(*control.Config)
+	api       func(*httpapi.Config)
 	keepAlive time.Duration
 }
 
@@ -74,10 +75,14 @@ func start(t *testing.T, o options) *env {
 	if e.control, err = control.New(ctx, cfg); err != nil {
 		t.Fatal(err)
 	}
-	e.api = httpapi.New(httpapi.Config{
+	api := httpapi.Config{
 		Control: e.control, Log: logger, NoAuth: o.noAuth, KeepAlive: o.keepAlive,
 		Info: httpapi.Info{Version: "test", Driver: "fake", Isolation: sandbox.IsolationEmulated, Region: "local", Node: "n1", PID: 1},
-	})
+	}
+	if o.api != nil {
+		o.api(&api)
+	}
+	e.api = httpapi.New(api)
 	server := httptest.NewServer(e.api.Handler())
 	e.url = server.URL
 	t.Cleanup(func() {

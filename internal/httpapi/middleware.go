@@ -19,6 +19,7 @@ type request struct {
 	traceID string
 	key     sandbox.Key
 	secret  string // of key
+	route   string // the pattern that matched
 	// err is what was answered with an error, for the log.
 	err error
 }
@@ -74,8 +75,18 @@ func (s *Server) identify(next http.Handler) http.Handler {
 		}
 		w.Header().Set("X-Request-Id", req.id)
 		rec := &recorder{ResponseWriter: w}
-		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, req))
+		ctx, span := s.startSpan(r)
+		if sc := span.SpanContext(); sc.HasTraceID() {
+			req.traceID = sc.TraceID().String()
+		}
+		r = r.WithContext(context.WithValue(ctx, requestKey{}, req))
+		counted := func(string, string, int, time.Duration) {}
+		if s.cfg.Metrics != nil {
+			counted = s.cfg.Metrics.Begin()
+		}
 		defer func() {
+			counted(countedMethod(r.Method), req.route, rec.status, time.Since(begin))
+			endSpan(span, r, req, rec.status)
 			// The query is left out: it names files of the guest.
 			attrs := []any{
 				"method", r.Method, "path", r.URL.Path, "status", rec.status, "bytes", rec.bytes,

@@ -37,6 +37,7 @@ func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, r, err)
 		return
 	}
+	s.spanSteps(r.Context(), begin, steps)
 	steps = append(steps, sandbox.StepTime{Name: "total", Took: time.Since(begin)})
 	out := toSandbox(sb)
 	timings := make(map[string]float64, len(steps))

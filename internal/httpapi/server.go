@@ -18,6 +18,7 @@ import (
 	rametv1 "ramet.dev/ramet/api/gen/rametv1"
 	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/telemetry"
 )
 
 // Config is what a Server needs.
@@ -29,6 +30,10 @@ type Config struct {
 	NoAuth bool
 	// Info is what GET /v1/info says of the server, but for the times.
 	Info Info
+	// Metrics, when set, counts requests and is served.
+	Metrics *telemetry.Metrics
+	// Tracing, when set, makes a span of every request.
+	Tracing *telemetry.Tracing
 	// KeepAlive is the pause after which a silent stream gets an empty line. Zero: 10 seconds.
 	KeepAlive time.Duration
 }
@@ -63,6 +68,9 @@ func New(cfg Config) *Server {
 	if cfg.KeepAlive == 0 {
 		cfg.KeepAlive = 10 * time.Second
 	}
+	if cfg.Tracing == nil {
+		cfg.Tracing = telemetry.Off()
+	}
 	s := &Server{cfg: cfg, control: cfg.Control, log: cfg.Log, started: time.Now(), routes: http.NewServeMux()}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	rametv1.HandlerWithOptions(s, rametv1.StdHTTPServerOptions{
@@ -75,7 +83,7 @@ func New(cfg Config) *Server {
 
 // Handler returns the handler of the whole API.
 func (s *Server) Handler() http.Handler {
-	return s.identify(s.recoverPanics(s.authenticate(s.routes)))
+	return s.identify(s.recoverPanics(s.authenticate(http.HandlerFunc(s.noteRoute))))
 }
 
 // Drain ends the streams that are open, each with a last event that says why, so that

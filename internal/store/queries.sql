@@ -138,3 +138,6 @@ SELECT * FROM sandboxes
 WHERE project = @project AND idempotency = @idempotency AND idempotency <> '' AND created_at > @since
   AND state NOT IN ('creating', 'stopping', 'stopped', 'failed')
 LIMIT 1;
+
+-- name: CountStates :many
+SELECT state, count(*) AS n FROM sandboxes WHERE node = @node AND state <> 'stopped' GROUP BY state;

@@ -200,6 +200,19 @@ func (s *Store) OfNode(ctx context.Context, node string) ([]sandbox.Sandbox, err
 	return fromRows(rows)
 }
 
+// CountStates counts the sandboxes of a node by state, stopped ones left out.
+func (s *Store) CountStates(ctx context.Context, node string) (map[string]int, error) {
+	rows, err := s.read.CountStates(ctx, node)
+	if err != nil {
+		return nil, fmt.Errorf("count the sandboxes of node %s: %w", node, err)
+	}
+	counts := make(map[string]int, len(rows))
+	for _, r := range rows {
+		counts[r.State] = int(r.N)
+	}
+	return counts, nil
+}
+
 // CountOnTemplate returns how many sandboxes of any project stand on a template.
 func (s *Store) CountOnTemplate(ctx context.Context, name string) (int, error) {
 	n, err := s.read.CountOnTemplate(ctx, name)

@@ -90,6 +90,16 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
+	// GetServerMetrics Metrics of the server, for Prometheus
+	//
+	// In Prometheus' text format; any key may read them, they name no project and no sandbox. `ramet_http_requests_total`,
+	// `ramet_http_request_duration_seconds`, `ramet_http_requests_in_flight`, `ramet_sandboxes` (by state), `ramet_sandbox_creates_total` (by result),
+	// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_promised_memory_bytes` and
+	// `…_disk_bytes` with their `…_limit_bytes`, `ramet_disk_full`, `ramet_info`, and those of the Go runtime and the process.
+	//
+	// Corresponds with GET /metrics (the `GetServerMetrics` operationId).
+	GetServerMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetBackup Back up the records of the server
 	//
 	// For an admin's key. Sends a gzipped tar with a consistent copy of all records and the server's own key, made while
@@ -488,6 +498,33 @@ type ClientInterface interface {
 	//
 	// Corresponds with DELETE /v1/templates/{name} (the `DeleteTemplate` operationId).
 	DeleteTemplate(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetUsage What sandboxes and templates cost the host
+	//
+	// The caller's sandboxes that have neither stopped nor failed, with what their machines really take, and the templates of the server.
+	//
+	// Corresponds with GET /v1/usage (the `GetUsage` operationId).
+	GetUsage(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+}
+
+// GetServerMetrics Metrics of the server, for Prometheus
+//
+// In Prometheus' text format; any key may read them, they name no project and no sandbox. `ramet_http_requests_total`,
+// `ramet_http_request_duration_seconds`, `ramet_http_requests_in_flight`, `ramet_sandboxes` (by state), `ramet_sandbox_creates_total` (by result),
+// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_promised_memory_bytes` and
+// `…_disk_bytes` with their `…_limit_bytes`, `ramet_disk_full`, `ramet_info`, and those of the Go runtime and the process.
+//
+// Corresponds with GET /metrics (the `GetServerMetrics` operationId).
+func (c *Client) GetServerMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetServerMetricsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
 }
 
 // GetBackup Back up the records of the server
@@ -1357,6 +1394,50 @@ func (c *Client) DeleteTemplate(ctx context.Context, name string, reqEditors ...
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// GetUsage What sandboxes and templates cost the host
+//
+// The caller's sandboxes that have neither stopped nor failed, with what their machines really take, and the templates of the server.
+//
+// Corresponds with GET /v1/usage (the `GetUsage` operationId).
+func (c *Client) GetUsage(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetUsageRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// NewGetServerMetricsRequest constructs an http.Request for the GetServerMetrics method
+func NewGetServerMetricsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
 }
 
 // NewGetBackupRequest constructs an http.Request for the GetBackup method
@@ -3221,6 +3302,33 @@ func NewDeleteTemplateRequest(server string, name string) (*http.Request, error)
 	return req, nil
 }
 
+// NewGetUsageRequest constructs an http.Request for the GetUsage method
+func NewGetUsageRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/usage")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -3264,6 +3372,18 @@ func WithBaseURL(baseURL string) ClientOption {
 
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
+
+	// GetServerMetricsWithResponse Metrics of the server, for Prometheus
+	//
+	// In Prometheus' text format; any key may read them, they name no project and no sandbox. `ramet_http_requests_total`,
+	// `ramet_http_request_duration_seconds`, `ramet_http_requests_in_flight`, `ramet_sandboxes` (by state), `ramet_sandbox_creates_total` (by result),
+	// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_promised_memory_bytes` and
+	// `…_disk_bytes` with their `…_limit_bytes`, `ramet_disk_full`, `ramet_info`, and those of the Go runtime and the process.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics (the `GetServerMetrics` operationId).
+	GetServerMetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetServerMetricsResponse, error)
 
 	// GetBackupWithResponse Back up the records of the server
 	//
@@ -3707,6 +3827,64 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with DELETE /v1/templates/{name} (the `DeleteTemplate` operationId).
 	DeleteTemplateWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*DeleteTemplateResponse, error)
+
+	// GetUsageWithResponse What sandboxes and templates cost the host
+	//
+	// The caller's sandboxes that have neither stopped nor failed, with what their machines really take, and the templates of the server.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/usage (the `GetUsage` operationId).
+	GetUsageWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetUsageResponse, error)
+}
+
+// GetServerMetricsResponseDefaultHeaders the declared response headers of an HTTP default response for GetServerMetrics
+type GetServerMetricsResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type GetServerMetricsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *GetServerMetricsResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetServerMetricsResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetServerMetricsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetServerMetricsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetServerMetricsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetServerMetricsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
 }
 
 // GetBackupResponseDefaultHeaders the declared response headers of an HTTP default response for GetBackup
@@ -5619,6 +5797,80 @@ func (r DeleteTemplateResponse) ContentType() string {
 	return ""
 }
 
+// GetUsageResponseDefaultHeaders the declared response headers of an HTTP default response for GetUsage
+type GetUsageResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type GetUsageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Usage
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *GetUsageResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetUsageResponse) GetJSON200() *Usage {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetUsageResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetUsageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetUsageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetUsageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetUsageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetServerMetricsWithResponse Metrics of the server, for Prometheus
+//
+// In Prometheus' text format; any key may read them, they name no project and no sandbox. `ramet_http_requests_total`,
+// `ramet_http_request_duration_seconds`, `ramet_http_requests_in_flight`, `ramet_sandboxes` (by state), `ramet_sandbox_creates_total` (by result),
+// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_promised_memory_bytes` and
+// `…_disk_bytes` with their `…_limit_bytes`, `ramet_disk_full`, `ramet_info`, and those of the Go runtime and the process.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics (the `GetServerMetrics` operationId).
+func (c *ClientWithResponses) GetServerMetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetServerMetricsResponse, error) {
+	rsp, err := c.GetServerMetrics(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetServerMetricsResponse(rsp)
+}
+
 // GetBackupWithResponse Back up the records of the server
 //
 // For an admin's key. Sends a gzipped tar with a consistent copy of all records and the server's own key, made while
@@ -6342,6 +6594,67 @@ func (c *ClientWithResponses) DeleteTemplateWithResponse(ctx context.Context, na
 		return nil, err
 	}
 	return ParseDeleteTemplateResponse(rsp)
+}
+
+// GetUsageWithResponse What sandboxes and templates cost the host
+//
+// The caller's sandboxes that have neither stopped nor failed, with what their machines really take, and the templates of the server.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/usage (the `GetUsage` operationId).
+func (c *ClientWithResponses) GetUsageWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetUsageResponse, error) {
+	rsp, err := c.GetUsage(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetUsageResponse(rsp)
+}
+
+// ParseGetServerMetricsResponse parses an HTTP response from a GetServerMetricsWithResponse call
+func ParseGetServerMetricsResponse(rsp *http.Response) (*GetServerMetricsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetServerMetricsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers GetServerMetricsResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
 }
 
 // ParseGetBackupResponse parses an HTTP response from a GetBackupWithResponse call
@@ -8132,6 +8445,59 @@ func ParseDeleteTemplateResponse(rsp *http.Response) (*DeleteTemplateResponse, e
 	switch {
 	case true:
 		var headers DeleteTemplateResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetUsageResponse parses an HTTP response from a GetUsageWithResponse call
+func ParseGetUsageResponse(rsp *http.Response) (*GetUsageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetUsageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Usage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers GetUsageResponseDefaultHeaders
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

@@ -507,6 +507,27 @@ type SandboxUpdate struct {
 	TimeoutSeconds *int `json:"timeout_seconds,omitempty"`
 }
 
+// SandboxUsage defines model for SandboxUsage.
+type SandboxUsage struct {
+	// DiskBytes What it has written.
+	DiskBytes int64 `json:"disk_bytes"`
+
+	// DiskMb What is promised to it.
+	DiskMb int    `json:"disk_mb"`
+	Id     string `json:"id"`
+
+	// MemoryMb What is promised to it.
+	MemoryMb int `json:"memory_mb"`
+
+	// OwnBytes Memory of its guest that it shares with nobody.
+	OwnBytes int64 `json:"own_bytes"`
+
+	// PssBytes Memory of its machine, with its share of what it shares with others.
+	PssBytes int64  `json:"pss_bytes"`
+	Status   string `json:"status"`
+	Template string `json:"template"`
+}
+
 // SignalRequest defines model for SignalRequest.
 type SignalRequest struct {
 	// Signal A name such as `SIGINT` (or `INT`), or a number.
@@ -534,6 +555,23 @@ type TemplateBuild struct {
 // TemplateList defines model for TemplateList.
 type TemplateList struct {
 	Templates []Template `json:"templates"`
+}
+
+// TemplateUsage defines model for TemplateUsage.
+type TemplateUsage struct {
+	// DiskBytes On disk, its snapshots included. All its sandboxes share it.
+	DiskBytes int64  `json:"disk_bytes"`
+	Hash      string `json:"hash"`
+	Name      string `json:"name"`
+
+	// Sandboxes How many of the caller's stand on it.
+	Sandboxes int `json:"sandboxes"`
+}
+
+// Usage defines model for Usage.
+type Usage struct {
+	Sandboxes []SandboxUsage  `json:"sandboxes"`
+	Templates []TemplateUsage `json:"templates"`
 }
 
 // Written defines model for Written.

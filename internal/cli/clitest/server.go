@@ -457,4 +457,28 @@ func (s *Server) GetBackup(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, Backup)
 }
 
+// GetServerMetrics implements the API.
+func (s *Server) GetServerMetrics(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprint(w, "ramet_info 1\n")
+}
+
+// GetUsage implements the API.
+func (s *Server) GetUsage(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := v1.Usage{Sandboxes: []v1.SandboxUsage{}, Templates: []v1.TemplateUsage{}}
+	for _, id := range s.order {
+		if b := s.sandboxes[id]; b.Status == "running" {
+			out.Sandboxes = append(out.Sandboxes, v1.SandboxUsage{
+				Id: id, Template: b.Template, Status: b.Status, MemoryMb: b.MemoryMb, DiskMb: b.DiskMb,
+				PssBytes: 60 << 20, OwnBytes: 2 << 20, DiskBytes: 1 << 20,
+			})
+		}
+	}
+	for _, t := range s.templates {
+		out.Templates = append(out.Templates, v1.TemplateUsage{Name: t.Name, Hash: t.Hash, DiskBytes: t.SizeBytes, Sandboxes: len(out.Sandboxes)})
+	}
+	answer(w, out)
+}
+
 var errNoRun = errors.New("no such run")

@@ -37,6 +37,38 @@ func (q *Queries) CountOnTemplate(ctx context.Context, template string) (int64, 
 	return count, err
 }
 
+const countStates = `-- name: CountStates :many
+SELECT state, count(*) AS n FROM sandboxes WHERE node = ?1 AND state <> 'stopped' GROUP BY state
+`
+
+type CountStatesRow struct {
+	State string
+	N     int64
+}
+
+func (q *Queries) CountStates(ctx context.Context, node string) ([]CountStatesRow, error) {
+	rows, err := q.db.QueryContext(ctx, countStates, node)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CountStatesRow
+	for rows.Next() {
+		var i CountStatesRow
+		if err := rows.Scan(&i.State, &i.N); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const deleteAnswersBefore = `-- name: DeleteAnswersBefore :execrows
 DELETE FROM idempotency WHERE created_at < ?1
 `
