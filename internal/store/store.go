@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,9 @@ type Store struct {
 
 // Open opens the database file at path, making or upgrading it as needed.
 func Open(ctx context.Context, path string) (*Store, error) {
+	if err := keepPrivate(path); err != nil {
+		return nil, err
+	}
 	// FULL: a commit that was acknowledged survives a power cut.
 	pragmas := url.Values{"_pragma": {
 		"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)",
@@ -66,6 +70,24 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, errors.Join(err, writer.Close())
 	}
 	return &Store{writer: writer, reader: reader, read: storedb.New(reader), now: time.Now, changed: make(chan struct{})}, nil
+}
+
+// keepPrivate makes the file readable by its owner only: records hold environments. SQLite
+// gives its log the same mode.
+func keepPrivate(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("open database %s: %w", path, err)
+	}
+	if err := errors.Join(f.Chmod(0o600), f.Close()); err != nil {
+		return fmt.Errorf("make database %s private: %w", path, err)
+	}
+	for _, suffix := range []string{"-wal", "-shm"} {
+		if err := os.Chmod(path+suffix, 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("make database %s private: %w", path, err)
+		}
+	}
+	return nil
 }
 
 func open(path string, params url.Values, conns int) (*sql.DB, error) {

@@ -81,6 +81,26 @@ func TestRecordSurvivesReopening(t *testing.T) {
 	}
 }
 
+func TestDatabaseIsPrivate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ramet.db")
+	if err := os.WriteFile(path, nil, 0o644); err != nil { // as older versions made it
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Create(t.Context(), sample(), "create", Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if st, err := os.Stat(path + suffix); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("ramet.db%s: %v %v", suffix, st.Mode(), err)
+		}
+	}
+}
+
 // states are all of them.
 var states = []sandbox.State{
 	sandbox.Creating, sandbox.Running, sandbox.Hibernating, sandbox.Hibernated,
