@@ -47,18 +47,22 @@ func (s *Server) Exec(w http.ResponseWriter, r *http.Request, id rametv1.Sandbox
 }
 
 // StartProcess starts a program.
-func (s *Server) StartProcess(w http.ResponseWriter, r *http.Request, id rametv1.SandboxID) {
+func (s *Server) StartProcess(w http.ResponseWriter, r *http.Request, id rametv1.SandboxID, _ rametv1.StartProcessParams) {
 	var body rametv1.ProcessStart
 	if err := decode(w, r, 2*maxBody, false, &body); err != nil {
 		s.writeError(w, r, err)
 		return
 	}
-	s.serveRun(w, r, id, &chunks{now: time.Now}, func(ctx context.Context, sb sandbox.ID) (*control.Stream, error) {
+	start := func(ctx context.Context, sb sandbox.ID) (*control.Stream, error) {
 		return s.control.StartProgram(ctx, project(r), sb, control.ProgramRequest{
 			Argv: body.Argv, Cwd: value(body.Cwd), Env: value(body.Env), User: value(body.User),
 			Timeout: value(body.TimeoutS), Stdin: value(body.Stdin), Detach: value(body.Detach),
 		})
-	})
+	}
+	if value(body.Detach) && r.Header.Get("Idempotency-Key") != "" {
+		start = s.startOnce(w, r, body, start)
+	}
+	s.serveRun(w, r, id, &chunks{now: time.Now}, start)
 }
 
 // StreamProcess follows a run again.

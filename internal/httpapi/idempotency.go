@@ -10,6 +10,7 @@ import (
 	"net/http"
 
 	"ramet.dev/ramet/internal/control"
+	"ramet.dev/ramet/internal/sandbox"
 )
 
 // captured is an answer held back, in the form in which it is kept.
@@ -63,11 +64,7 @@ func (s *Server) once(w http.ResponseWriter, r *http.Request, serve http.Handler
 		s.writeError(w, r, &httpError{status: http.StatusBadRequest, code: "body_broken_off", message: "the request's body ended early; send it again as a whole", err: err})
 		return
 	}
-	h := sha256.New()
-	fmt.Fprintf(h, "%s %s\n", r.Method, r.URL.RequestURI())
-	h.Write(body)
-	req := requestOf(r.Context())
-	call := control.IdempotentCall{Scope: req.key.ID, Secret: req.secret, Key: key, Request: [32]byte(h.Sum(nil))}
+	call := idempotentCall(r, body)
 	ran := &captured{Head: http.Header{}}
 	answer, replayed, err := s.control.Once(r.Context(), call, func(ctx context.Context) ([]byte, bool) {
 		again := r.WithContext(context.WithValue(ctx, tagKey{}, call.Tag()))
@@ -89,5 +86,46 @@ func (s *Server) once(w http.ResponseWriter, r *http.Request, serve http.Handler
 		}
 		w.Header().Set("Idempotent-Replayed", "true")
 		kept.send(w)
+	}
+}
+
+// idempotentCall names the call in hand, with what it asks for.
+func idempotentCall(r *http.Request, body []byte) control.IdempotentCall {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s %s\n", r.Method, r.URL.RequestURI())
+	h.Write(body)
+	req := requestOf(r.Context())
+	return control.IdempotentCall{
+		Scope: req.key.ID, Secret: req.secret, Key: r.Header.Get("Idempotency-Key"), Request: [32]byte(h.Sum(nil)),
+	}
+}
+
+// opener opens the stream of a run.
+type opener func(context.Context, sandbox.ID) (*control.Stream, error)
+
+// startOnce starts a detached program once: what is kept is its id, and a repetition
+// follows it from its first event.
+func (s *Server) startOnce(w http.ResponseWriter, r *http.Request, body any, start opener) opener {
+	return func(ctx context.Context, sb sandbox.ID) (*control.Stream, error) {
+		asked, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("encode a request: %w", err)
+		}
+		var stream *control.Stream
+		var startErr error
+		run, replayed, err := s.control.Once(ctx, idempotentCall(r, asked), func(context.Context) ([]byte, bool) {
+			if stream, startErr = start(ctx, sb); startErr != nil {
+				return nil, false
+			}
+			return []byte(stream.Run), true
+		})
+		switch {
+		case err != nil:
+			return nil, err
+		case !replayed:
+			return stream, startErr
+		}
+		w.Header().Set("Idempotent-Replayed", "true")
+		return s.control.Attach(ctx, project(r), sb, string(run), 0)
 	}
 }

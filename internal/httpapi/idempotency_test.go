@@ -127,3 +127,23 @@ var (
 	zero   = time.Unix(0, 0)
 	future = time.Now().Add(time.Hour)
 )
+
+func TestDetachedProgramsStartOnce(t *testing.T) {
+	e := start(t, options{})
+	id := e.create()
+	path, body := "/v1/sandboxes/"+id+"/processes", `{"argv":["sh","-c","echo hello"],"detach":true}`
+	res1, first := e.do("POST", path, body, "Idempotency-Key", "p")
+	res2, second := e.do("POST", path, body, "Idempotency-Key", "p")
+	if res1.StatusCode != 200 || res2.Header.Get("Idempotent-Replayed") != "true" || res1.Header.Get("X-Run-Id") != res2.Header.Get("X-Run-Id") {
+		t.Fatalf("%d %s\n%d %s", res1.StatusCode, first, res2.StatusCode, second)
+	}
+	if b := brief(events(t, second)); b != brief(events(t, first)) || !strings.Contains(b, "hello") {
+		t.Errorf("%s\n%s", first, second)
+	}
+	if _, list := e.do("GET", path, ""); strings.Count(string(list), `"process"`) != 1 {
+		t.Errorf("%s", list)
+	}
+	if res, b := e.do("POST", path, `{"argv":["true"],"detach":true}`, "Idempotency-Key", "p"); res.StatusCode != 409 {
+		t.Errorf("another program: %d %s", res.StatusCode, b)
+	}
+}

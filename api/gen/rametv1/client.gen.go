@@ -419,7 +419,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
-	StartProcessWithBody(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	StartProcessWithBody(ctx context.Context, id SandboxID, params *StartProcessParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// StartProcess Start a program
 	//
@@ -431,7 +431,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
-	StartProcess(ctx context.Context, id SandboxID, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	StartProcess(ctx context.Context, id SandboxID, params *StartProcessParams, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SignalProcessWithBody Send a signal
 	//
@@ -1216,8 +1216,8 @@ func (c *Client) ListProcesses(ctx context.Context, id SandboxID, reqEditors ...
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
-func (c *Client) StartProcessWithBody(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewStartProcessRequestWithBody(c.Server, id, contentType, body)
+func (c *Client) StartProcessWithBody(ctx context.Context, id SandboxID, params *StartProcessParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStartProcessRequestWithBody(c.Server, id, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1238,8 +1238,8 @@ func (c *Client) StartProcessWithBody(ctx context.Context, id SandboxID, content
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
-func (c *Client) StartProcess(ctx context.Context, id SandboxID, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewStartProcessRequest(c.Server, id, body)
+func (c *Client) StartProcess(ctx context.Context, id SandboxID, params *StartProcessParams, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStartProcessRequest(c.Server, id, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2963,18 +2963,18 @@ func NewListProcessesRequest(server string, id SandboxID) (*http.Request, error)
 }
 
 // NewStartProcessRequest calls the generic StartProcess builder with application/json body
-func NewStartProcessRequest(server string, id SandboxID, body StartProcessJSONRequestBody) (*http.Request, error) {
+func NewStartProcessRequest(server string, id SandboxID, params *StartProcessParams, body StartProcessJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewStartProcessRequestWithBody(server, id, "application/json", bodyReader)
+	return NewStartProcessRequestWithBody(server, id, params, "application/json", bodyReader)
 }
 
 // NewStartProcessRequestWithBody constructs an http.Request for the StartProcess method, with any body, and a specified content type
-func NewStartProcessRequestWithBody(server string, id SandboxID, contentType string, body io.Reader) (*http.Request, error) {
+func NewStartProcessRequestWithBody(server string, id SandboxID, params *StartProcessParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -3005,6 +3005,21 @@ func NewStartProcessRequestWithBody(server string, id SandboxID, contentType str
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
 
 	return req, nil
 }
@@ -3742,7 +3757,7 @@ type ClientWithResponsesInterface interface {
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
-	StartProcessWithBodyWithResponse(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*StartProcessResponse, error)
+	StartProcessWithBodyWithResponse(ctx context.Context, id SandboxID, params *StartProcessParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*StartProcessResponse, error)
 
 	// StartProcessWithResponse Start a program
 	//
@@ -3754,7 +3769,7 @@ type ClientWithResponsesInterface interface {
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
-	StartProcessWithResponse(ctx context.Context, id SandboxID, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*StartProcessResponse, error)
+	StartProcessWithResponse(ctx context.Context, id SandboxID, params *StartProcessParams, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*StartProcessResponse, error)
 
 	// SignalProcessWithBodyWithResponse Send a signal
 	//
@@ -6450,8 +6465,8 @@ func (c *ClientWithResponses) ListProcessesWithResponse(ctx context.Context, id 
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
-func (c *ClientWithResponses) StartProcessWithBodyWithResponse(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*StartProcessResponse, error) {
-	rsp, err := c.StartProcessWithBody(ctx, id, contentType, body, reqEditors...)
+func (c *ClientWithResponses) StartProcessWithBodyWithResponse(ctx context.Context, id SandboxID, params *StartProcessParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*StartProcessResponse, error) {
+	rsp, err := c.StartProcessWithBody(ctx, id, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -6468,8 +6483,8 @@ func (c *ClientWithResponses) StartProcessWithBodyWithResponse(ctx context.Conte
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
-func (c *ClientWithResponses) StartProcessWithResponse(ctx context.Context, id SandboxID, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*StartProcessResponse, error) {
-	rsp, err := c.StartProcess(ctx, id, body, reqEditors...)
+func (c *ClientWithResponses) StartProcessWithResponse(ctx context.Context, id SandboxID, params *StartProcessParams, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*StartProcessResponse, error) {
+	rsp, err := c.StartProcess(ctx, id, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}

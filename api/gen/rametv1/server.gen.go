@@ -107,7 +107,7 @@ type ServerInterface interface {
 	ListProcesses(w http.ResponseWriter, r *http.Request, id SandboxID)
 	// StartProcess Start a program
 	// (POST /v1/sandboxes/{id}/processes)
-	StartProcess(w http.ResponseWriter, r *http.Request, id SandboxID)
+	StartProcess(w http.ResponseWriter, r *http.Request, id SandboxID, params StartProcessParams)
 	// SignalProcess Send a signal
 	// (POST /v1/sandboxes/{id}/processes/{process}/signal)
 	SignalProcess(w http.ResponseWriter, r *http.Request, id SandboxID, process ProcessID)
@@ -1280,8 +1280,32 @@ func (siw *ServerInterfaceWrapper) StartProcess(w http.ResponseWriter, r *http.R
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params StartProcessParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.StartProcess(w, r, id)
+		siw.Handler.StartProcess(w, r, id, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {

@@ -726,6 +726,12 @@ type StatFileParams struct {
 	Follow *bool `form:"follow,omitempty" json:"follow,omitempty"`
 }
 
+// StartProcessParams defines parameters for StartProcess.
+type StartProcessParams struct {
+	// IdempotencyKey Makes repetitions of the call safe, see the introduction.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // WriteStdinParams defines parameters for WriteStdin.
 type WriteStdinParams struct {
 	// Eof Close standard input after the body.
