@@ -94,13 +94,19 @@ func (a *App) openAPI(ctx context.Context) error {
 
 // requireKey refuses to be reachable by others while nobody but this machine has a key.
 func (a *App) requireKey(ctx context.Context) error {
-	keys, err := a.control.Keys(ctx, sandbox.DefaultProject)
+	projects, err := a.control.Projects(ctx, sandbox.Key{Admin: true})
 	if err != nil {
 		return err
 	}
-	for _, k := range keys {
-		if k.Name != localKeyName {
-			return nil
+	for _, p := range projects {
+		keys, err := a.control.Keys(ctx, p.Name)
+		if err != nil {
+			return err
+		}
+		for _, k := range keys {
+			if !k.Admin {
+				return nil
+			}
 		}
 	}
 	return sandbox.Errorf(sandbox.Invalid, "no_keys",
