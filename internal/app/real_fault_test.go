@@ -195,7 +195,8 @@ func TestRealFullDiskFailsCreatesCleanly(t *testing.T) {
 			t.Errorf("unmount: %v", err)
 		}
 	})
-	s := ownServer(t, home, nil)
+	// Such a small one has no room for a whole sandbox to be promised.
+	s := ownServer(t, home, func(c *config.Server) { c.DiskOvercommit = 100 })
 	fill := filepath.Join(home, "instances", ".fill")
 	f, err := os.Create(fill)
 	if err != nil {

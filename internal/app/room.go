@@ -29,19 +29,19 @@ func (a *App) admission(hostMemoryMB int) control.Admission {
 	return control.Admission{
 		Memory: func() (int, error) { return hostMemoryMB, nil },
 		Disk: func() (free, written int, err error) {
-			return measureDisk(a.cfg.Home, a.home().Instances())
+			return measureDisk(a.home().Instances())
 		},
 		MemoryReserveMB: a.cfg.MemoryReserveMB, DiskReserveMB: a.cfg.DiskReserveMB, OverheadMB: overhead,
 		MemoryOvercommit: a.cfg.MemoryOvercommit, DiskOvercommit: a.cfg.DiskOvercommit,
 	}
 }
 
-// measureDisk returns the free space of the filesystem of dir, and what the files below
-// instances really take, in MiB.
-func measureDisk(dir, instances string) (freeMB, writtenMB int, err error) {
+// measureDisk returns the free space where machines write, and what the files
+// there really take, in MiB. The worker has made the directory.
+func measureDisk(instances string) (freeMB, writtenMB int, err error) {
 	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, 0, fmt.Errorf("find the free space in %s: %w", dir, err)
+	if err := unix.Statfs(instances, &st); err != nil {
+		return 0, 0, fmt.Errorf("find the free space in %s: %w", instances, err)
 	}
 	var blocks int64
 	err = filepath.WalkDir(instances, func(_ string, d fs.DirEntry, err error) error {
