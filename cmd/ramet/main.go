@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"runtime/debug"
 
@@ -29,6 +30,10 @@ func main() {
 type engine struct{ version string }
 
 func (engine) Prepare(ctx context.Context, s config.Server) error { return app.Prepare(ctx, s) }
+
+func (engine) Restore(ctx context.Context, s config.Server, backup io.Reader, force bool) error {
+	return app.Restore(ctx, s, backup, force)
+}
 
 func (e engine) Serve(ctx context.Context, s config.Server) (err error) {
 	a, err := app.New(ctx, s, e.version)

@@ -21,6 +21,7 @@ import (
 	"ramet.dev/ramet/internal/network"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/store"
+	"ramet.dev/ramet/internal/telemetry"
 	"ramet.dev/ramet/internal/vmm/qemu"
 	"ramet.dev/ramet/internal/worker"
 )
@@ -31,6 +32,9 @@ const shutdownTimeout = 10 * time.Second
 // keepBuilds is how long a template build stays after a newer one has taken its
 // place, so that going back to the version before is quick.
 const keepBuilds = 24 * time.Hour
+
+// ballastBytes is enough for thousands of deletes and changes of state on a full disk.
+const ballastBytes = 16 << 20
 
 // App is one server.
 type App struct {
@@ -43,6 +47,8 @@ type App struct {
 	worker  *worker.Worker
 	records *store.Store
 	control *control.Control
+	metrics *telemetry.Metrics
+	tracing *telemetry.Tracing
 	ln      net.Listener
 	found   sync.Map // of found, by template name
 
@@ -59,7 +65,7 @@ func New(ctx context.Context, cfg config.Server, version string) (_ *App, err er
 		}
 	}()
 	for _, open := range []func(context.Context) error{
-		a.openHome, a.openImages, a.openDriver, a.recallAccel, a.openWorker, a.openControl, a.openAPI,
+		a.openHome, a.openImages, a.openDriver, a.recallAccel, a.openTelemetry, a.openWorker, a.openControl, a.openAPI,
 	} {
 		if err := open(ctx); err != nil {
 			return nil, err
@@ -158,12 +164,18 @@ func (a *App) guestCA() ([]byte, error) {
 }
 
 func (a *App) openControl(ctx context.Context) error {
+	if err := store.RemoveTemporary(a.cfg.Home); err != nil {
+		return err
+	}
 	records, err := store.Open(ctx, a.home().Database())
 	if err != nil {
 		return err
 	}
 	a.records = records
 	a.onClose(records.Close)
+	if err := records.KeepBallast(a.home().Ballast(), ballastBytes); err != nil {
+		return err
+	}
 	if err := a.adopt(ctx, records); err != nil {
 		return err
 	}
@@ -176,13 +188,20 @@ func (a *App) openControl(ctx context.Context) error {
 		Machines:     machines{a.worker},
 		Templates:    templates{a},
 		Log:          a.log,
+		Observer:     a.metrics,
+		Files:        storeFiles(a.home()),
 		Region:       a.cfg.Region,
 		Node:         a.cfg.Node,
 		HostMemoryMB: memory,
+		Quota: sandbox.Quota{
+			Sandboxes: a.cfg.MaxSandboxes, MemoryMB: a.cfg.MaxMemoryMB, DiskMB: a.cfg.MaxDiskMB,
+		},
+		Admission: a.admission(memory),
 	})
 	if err != nil {
 		return err
 	}
+	a.metrics.Watch(source{a.control})
 	a.onClose(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

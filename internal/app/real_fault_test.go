@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ramet.dev/ramet/internal/config"
 )
 
 // machinePID returns the process of the server's only machine, as its driver
@@ -204,7 +206,8 @@ func TestRealFullDiskFailsCreatesCleanly(t *testing.T) {
 			t.Errorf("unmount: %v", err)
 		}
 	})
-	s := ownServer(t, home, nil)
+	// Such a small one has no room for a whole sandbox to be promised.
+	s := ownServer(t, home, func(c *config.Server) { c.DiskOvercommit = 100 })
 	fill := filepath.Join(home, "instances", ".fill")
 	f, err := os.Create(fill)
 	if err != nil {

@@ -49,7 +49,7 @@ func (a *App) ensureKey(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the local API key: %w", err)
 	}
-	_, err = a.control.AddKey(ctx, sandbox.DefaultProject, localKeyName, strings.TrimSpace(string(raw)))
+	_, err = a.control.AddAdminKey(ctx, sandbox.DefaultProject, localKeyName, strings.TrimSpace(string(raw)))
 	return err
 }
 
@@ -94,13 +94,19 @@ func (a *App) openAPI(ctx context.Context) error {
 
 // requireKey refuses to be reachable by others while nobody but this machine has a key.
 func (a *App) requireKey(ctx context.Context) error {
-	keys, err := a.control.Keys(ctx, sandbox.DefaultProject)
+	projects, err := a.control.Projects(ctx, sandbox.Key{Admin: true})
 	if err != nil {
 		return err
 	}
-	for _, k := range keys {
-		if k.Name != localKeyName {
-			return nil
+	for _, p := range projects {
+		keys, err := a.control.Keys(ctx, p.Name)
+		if err != nil {
+			return err
+		}
+		for _, k := range keys {
+			if !k.Admin {
+				return nil
+			}
 		}
 	}
 	return sandbox.Errorf(sandbox.Invalid, "no_keys",
@@ -113,7 +119,7 @@ func (a *App) URL() string { return config.ListenURL(a.ln.Addr().String()) }
 // Run serves until ctx ends, then lets open calls finish for a while.
 func (a *App) Run(ctx context.Context) error {
 	api := httpapi.New(httpapi.Config{
-		Control: a.control, Log: a.log, NoAuth: a.cfg.NoAuth,
+		Control: a.control, Log: a.log, NoAuth: a.cfg.NoAuth, Metrics: a.metrics, Tracing: a.tracing,
 		// It can change: the first build of a template finds out whether KVM works.
 		Isolation: a.driver.Isolation,
 		Info: httpapi.Info{

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/signal"
@@ -32,6 +33,9 @@ type Engine interface {
 	// EndSandboxes ends all sandboxes of a data directory that no server uses, and
 	// returns how many it ended.
 	EndSandboxes(ctx context.Context, s config.Server) (int, error)
+	// Restore puts a backup into the data directory, in which no server may run.
+	// Records that are there are only replaced with force.
+	Restore(ctx context.Context, s config.Server, backup io.Reader, force bool) error
 }
 
 // Options is what the command line runs with. Tests give their own.
@@ -130,7 +134,7 @@ func (p *program) newRoot() *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: "server", Title: "The server:"},
 		&cobra.Group{ID: "sandboxes", Title: "Sandboxes:"},
-		&cobra.Group{ID: "manage", Title: "Templates and keys:"},
+		&cobra.Group{ID: "manage", Title: "Templates, keys and projects:"},
 	)
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
@@ -138,10 +142,11 @@ func (p *program) newRoot() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.benchCommand(), p.configCommand())
+	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.benchCommand(), p.configCommand(),
+		p.backupCommand(), p.restoreCommand(), p.duCommand(), p.bugreportCommand())
 	add("sandboxes", p.createCommand(), p.runCommand(), p.execCommand(), p.cpCommand(),
-		p.lsCommand(), p.getCommand(), p.rmCommand(), p.consoleCommand())
-	add("manage", p.templateCommand(), p.keysCommand())
+		p.lsCommand(), p.getCommand(), p.updateCommand(), p.rmCommand(), p.consoleCommand(), p.eventsCommand())
+	add("manage", p.templateCommand(), p.keysCommand(), p.projectCommand())
 	add("", p.completionCommand(), p.versionCommand())
 	return root
 }

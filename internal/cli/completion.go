@@ -115,7 +115,7 @@ func (p *program) completeKeys(cmd *cobra.Command, _ []string, _ string) ([]stri
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer cancel()
-	list, err := c.Keys(ctx)
+	list, err := c.Keys(ctx, "")
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -77,12 +77,14 @@ func (f *shapeFlags) request(p *program, cmd *cobra.Command, env map[string]stri
 func (p *program) createCommand() *cobra.Command {
 	var shape shapeFlags
 	var env envFlags
+	var timers timerFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create a sandbox and print its id",
 		Long: `Create a sandbox and print its id on standard output, and nothing else there.
-It is a machine of its own, started from a template, and stays until 'ramet rm'.
+It is a machine of its own, started from a template, and stays until 'ramet rm',
+or until its idle timeout or its maximum lifetime is over.
 
 The environment that is given here is that of everything that will run in it.`,
 		Example: `  ramet create
@@ -97,6 +99,9 @@ The environment that is given here is that of everything that will run in it.`,
 			}
 			req, err := shape.request(p, cmd, vars)
 			if err != nil {
+				return err
+			}
+			if req.IdleTimeoutS, req.MaxLifetimeS, err = timers.values(cmd); err != nil {
 				return err
 			}
 			c, err := p.connect()
@@ -121,6 +126,7 @@ The environment that is given here is that of everything that will run in it.`,
 	}
 	shape.add(p, cmd)
 	env.add(cmd, "of the sandbox")
+	timers.add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the sandbox as JSON instead of its id")
 	return cmd
 }

@@ -27,13 +27,17 @@ server's own machine has a key of its own, in the data directory.`,
 
 func (p *program) keysCreateCommand() *cobra.Command {
 	var asJSON bool
-	var name string
+	var name, project string
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create an API key and print its secret, once",
 		Long: `Create an API key. Its secret is printed on standard output, and nothing else
-there; nobody can show it again.`,
+there; nobody can show it again.
+
+A key belongs to a project and sees only what is that project's. The server's own
+key makes keys of any project, and makes the project when it is new.`,
 		Example: `  ramet keys create --name ci
+  ramet keys create --project team-a --name ci
   export RAMET_API_KEY=$(ramet keys create --name laptop)
   ramet keys create --json | jq -r .id`,
 		Args:              none,
@@ -43,7 +47,7 @@ there; nobody can show it again.`,
 			if err != nil {
 				return err
 			}
-			k, err := c.CreateKey(ctx, name)
+			k, err := c.CreateKey(ctx, name, project)
 			if err != nil {
 				return fmt.Errorf("create a key: %w", err)
 			}
@@ -61,17 +65,20 @@ there; nobody can show it again.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the key as JSON, its secret included")
 	nameValue(cmd.Flags(), "name", "NAME")
 	cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions)
+	p.addProjectFlag(cmd, &project, "project that the key belongs to (default: the caller's own)")
 	return cmd
 }
 
 func (p *program) keysLsCommand() *cobra.Command {
 	var asJSON bool
+	var project string
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List API keys",
 		Long:    "List the API keys, with the first characters of each secret to recognise it by.",
 		Example: `  ramet keys ls
+  ramet keys ls --project team-a
   ramet keys ls --json | jq -r '.keys[].id'`,
 		Args:              none,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -80,7 +87,7 @@ func (p *program) keysLsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := c.Keys(ctx)
+			list, err := c.Keys(ctx, project)
 			if err != nil {
 				return fmt.Errorf("list the keys: %w", err)
 			}
@@ -93,21 +100,27 @@ func (p *program) keysLsCommand() *cobra.Command {
 				if name == "" {
 					name = "-"
 				}
-				rows = append(rows, []string{k.Id, name, k.Prefix + "…", age(k.CreatedAt, time.Now())})
+				owner := k.Project
+				if k.Admin {
+					owner += " (admin)"
+				}
+				rows = append(rows, []string{k.Id, name, owner, k.Prefix + "…", age(k.CreatedAt, time.Now())})
 			}
-			return table(p.Out, []string{"ID", "NAME", "SECRET", "AGE"}, rows)
+			return table(p.Out, []string{"ID", "NAME", "PROJECT", "SECRET", "AGE"}, rows)
 		}),
 	}
+	p.addProjectFlag(cmd, &project, "project whose keys to list (default: the caller's own)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
 func (p *program) keysRmCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "rm ID...",
-		Aliases:           []string{"delete", "revoke"},
-		Short:             "Revoke API keys",
-		Long:              "Revoke API keys. Calls that begin after it are refused.",
+		Use:     "rm ID...",
+		Aliases: []string{"delete", "revoke"},
+		Short:   "Revoke API keys",
+		Long: `Revoke API keys. Calls that begin after it are refused, and calls that are under
+way end.`,
 		Example:           "  ramet keys rm key_0123456789abcdef",
 		Args:              atLeast(1, "ID"),
 		ValidArgsFunction: p.completeKeys,

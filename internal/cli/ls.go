@@ -194,6 +194,7 @@ func (p *program) get(ctx context.Context, name string, asJSON, metrics bool) er
 		{"Isolation", sb.Isolation},
 		{"Network out", egress},
 		{"Metadata", strings.TrimPrefix(pairs(sb.Metadata), "-")},
+		{"Stopped", stopTimes(sb)},
 		{"Node", sb.Node + ", region " + sb.Region},
 		{"Created", fmt.Sprintf("%s (%s ago)", sb.CreatedAt.Local().Format(time.DateTime), age(sb.CreatedAt, time.Now()))},
 	}
@@ -201,6 +202,14 @@ func (p *program) get(ctx context.Context, name string, asJSON, metrics bool) er
 		rows = append(rows, metricRows(m)...)
 	}
 	return p.printFields(rows)
+}
+
+// stopTimes says when a sandbox is stopped by itself, or nothing when it never is.
+func stopTimes(sb *v1.Sandbox) string {
+	if sb.IdleTimeoutS == 0 && sb.MaxLifetimeS == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s without a call, %s of life", seconds(sb.IdleTimeoutS), seconds(sb.MaxLifetimeS))
 }
 
 func metricRows(m *v1.Metrics) [][2]string {

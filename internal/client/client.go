@@ -170,13 +170,19 @@ func (c *Client) Capacity(ctx context.Context) (*v1.Capacity, error) {
 
 // Create creates a sandbox and waits until it runs.
 func (c *Client) Create(ctx context.Context, req v1.SandboxCreate) (*v1.Sandbox, error) {
-	resp, err := c.api.CreateSandbox(ctx, req)
+	resp, err := c.api.CreateSandbox(ctx, nil, req)
 	return decode[v1.Sandbox](c, resp, err)
 }
 
 // Get returns one sandbox.
 func (c *Client) Get(ctx context.Context, id string) (*v1.Sandbox, error) {
 	resp, err := c.api.GetSandbox(ctx, id)
+	return decode[v1.Sandbox](c, resp, err)
+}
+
+// Update changes the settings of a sandbox.
+func (c *Client) Update(ctx context.Context, id string, u v1.SandboxUpdate) (*v1.Sandbox, error) {
+	resp, err := c.api.UpdateSandbox(ctx, id, u)
 	return decode[v1.Sandbox](c, resp, err)
 }
 
@@ -228,6 +234,22 @@ func (c *Client) Console(ctx context.Context, id string) (io.ReadCloser, error) 
 	return c.body(c.api.GetConsole(ctx, id))
 }
 
+// Usage says what sandboxes and templates cost the host.
+func (c *Client) Usage(ctx context.Context) (*v1.Usage, error) {
+	resp, err := c.api.GetUsage(ctx)
+	return decode[v1.Usage](c, resp, err)
+}
+
+// ServerMetrics returns the server's metrics in Prometheus' text format.
+func (c *Client) ServerMetrics(ctx context.Context) (io.ReadCloser, error) {
+	return c.body(c.api.GetServerMetrics(ctx))
+}
+
+// Backup returns a backup of the server's records. Whoever has it has the server's own key.
+func (c *Client) Backup(ctx context.Context) (io.ReadCloser, error) {
+	return c.body(c.api.GetBackup(ctx))
+}
+
 func (c *Client) body(resp *http.Response, err error) (io.ReadCloser, error) {
 	resp, err = c.check(resp, err)
 	if err != nil {
@@ -257,9 +279,9 @@ func (c *Client) DeleteTemplate(ctx context.Context, name string) error {
 	return c.none(c.api.DeleteTemplate(ctx, name))
 }
 
-// Keys lists the API keys.
-func (c *Client) Keys(ctx context.Context) ([]v1.Key, error) {
-	resp, err := c.api.ListKeys(ctx)
+// Keys lists the API keys of a project; "" is the caller's own.
+func (c *Client) Keys(ctx context.Context, project string) ([]v1.Key, error) {
+	resp, err := c.api.ListKeys(ctx, &v1.ListKeysParams{Project: optional(project)})
 	list, err := decode[v1.KeyList](c, resp, err)
 	if err != nil {
 		return nil, err
@@ -267,14 +289,40 @@ func (c *Client) Keys(ctx context.Context) ([]v1.Key, error) {
 	return list.Keys, nil
 }
 
-// CreateKey makes an API key. The answer is the only place that ever holds its secret.
-func (c *Client) CreateKey(ctx context.Context, name string) (*v1.KeyCreated, error) {
-	req := v1.KeyCreate{}
-	if name != "" {
-		req.Name = &name
-	}
-	resp, err := c.api.CreateKey(ctx, req)
+// CreateKey makes an API key of a project; "" is the caller's own. The answer is
+// the only place that ever holds its secret.
+func (c *Client) CreateKey(ctx context.Context, name, project string) (*v1.KeyCreated, error) {
+	resp, err := c.api.CreateKey(ctx, nil, v1.KeyCreate{Name: optional(name), Project: optional(project)})
 	return decode[v1.KeyCreated](c, resp, err)
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// Projects lists the projects that the key may see.
+func (c *Client) Projects(ctx context.Context) ([]v1.Project, error) {
+	resp, err := c.api.ListProjects(ctx)
+	list, err := decode[v1.ProjectList](c, resp, err)
+	if err != nil {
+		return nil, err
+	}
+	return list.Projects, nil
+}
+
+// Project returns one project.
+func (c *Client) Project(ctx context.Context, name string) (*v1.Project, error) {
+	resp, err := c.api.GetProject(ctx, name)
+	return decode[v1.Project](c, resp, err)
+}
+
+// SetProject makes a project or changes its quota.
+func (c *Client) SetProject(ctx context.Context, name string, set v1.ProjectSet) (*v1.Project, error) {
+	resp, err := c.api.SetProject(ctx, name, set)
+	return decode[v1.Project](c, resp, err)
 }
 
 // DeleteKey revokes an API key.

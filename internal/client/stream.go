@@ -127,7 +127,7 @@ func (c *Client) Exec(ctx context.Context, id string, req v1.ExecRequest) (*Run,
 // Start starts a program in a sandbox. Ending ctx, or Close, before the last
 // event makes the server interrupt the program unless it is detached.
 func (c *Client) Start(ctx context.Context, id string, req v1.ProcessStart) (*Run, error) {
-	return c.run(ctx, func(ctx context.Context) (*http.Response, error) { return c.api.StartProcess(ctx, id, req) })
+	return c.run(ctx, func(ctx context.Context) (*http.Response, error) { return c.api.StartProcess(ctx, id, nil, req) })
 }
 
 func (c *Client) run(ctx context.Context, call func(context.Context) (*http.Response, error)) (*Run, error) {

@@ -53,6 +53,13 @@ type Server struct {
 	PoolSize int
 	// PoolShapes are kept ready besides the default one.
 	PoolShapes []sandbox.Shape
+	// MaxSandboxes, MaxMemoryMB and MaxDiskMB limit each project whose own quota
+	// does not say. 0 is no limit.
+	MaxSandboxes, MaxMemoryMB, MaxDiskMB int
+	// MemoryReserveMB and DiskReserveMB of the host are not promised to sandboxes;
+	// the rest is, as many times as the factors say.
+	MemoryReserveMB, DiskReserveMB   int
+	MemoryOvercommit, DiskOvercommit float64
 }
 
 // Client is what a command needs to reach a server.
@@ -120,6 +127,23 @@ func checkURL(v string) error {
 func checkBool(v string) error {
 	if _, err := strconv.ParseBool(v); err != nil {
 		return fmt.Errorf("is %q, but must be true or false", v)
+	}
+	return nil
+}
+
+// maxCount bounds settings that are numbers; sums of a few still fit.
+const maxCount = 1 << 40
+
+func checkCount(v string) error {
+	if n, err := strconv.Atoi(v); err != nil || n < 0 || n > maxCount {
+		return fmt.Errorf("is %q, but must be a whole number, 0 or more", v)
+	}
+	return nil
+}
+
+func checkFactor(v string) error {
+	if f, err := strconv.ParseFloat(v, 64); err != nil || !(f >= 0.1 && f <= 100) {
+		return fmt.Errorf("is %q, but must be a number from 0.1 to 100", v)
 	}
 	return nil
 }

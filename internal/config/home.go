@@ -15,6 +15,9 @@ func (h Home) Templates() string { return filepath.Join(string(h), "templates") 
 // Instances holds a directory for every machine.
 func (h Home) Instances() string { return filepath.Join(string(h), "instances") }
 
+// Ballast takes up space, which is there for deletes once the disk is full.
+func (h Home) Ballast() string { return filepath.Join(string(h), "ballast") }
+
 // Key holds the API key of the local command line, readable by its owner only.
 func (h Home) Key() string { return filepath.Join(string(h), "key") }
 

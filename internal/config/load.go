@@ -251,6 +251,8 @@ func (r *Resolved) Server() Server {
 	prefixes, _ := parsePrefixes(text("allow_private"))
 	poolSize, _ := parsePoolSize(text("pool_size"))
 	shapes, _ := parseShapes(text("pool_shapes"))
+	count := func(key string) int { n, _ := strconv.Atoi(text(key)); return n }
+	factor := func(key string) float64 { f, _ := strconv.ParseFloat(text(key), 64); return f }
 	return Server{
 		PoolSize: poolSize, PoolShapes: shapes,
 		Home: text("home"), Listen: text("listen"), NoAuth: noAuth,
@@ -258,6 +260,9 @@ func (r *Resolved) Server() Server {
 		LogFormat: text("log_format"), LogLevel: text("log_level"),
 		AllowPrivate: prefixes, GuestCA: text("guest_ca"),
 		Region: text("region"), Node: text("node"), Template: text("template"),
+		MaxSandboxes: count("max_sandboxes"), MaxMemoryMB: count("max_memory_mb"), MaxDiskMB: count("max_disk_mb"),
+		MemoryReserveMB: count("memory_reserve_mb"), DiskReserveMB: count("disk_reserve_mb"),
+		MemoryOvercommit: factor("memory_overcommit"), DiskOvercommit: factor("disk_overcommit"),
 	}
 }
 

@@ -127,6 +127,34 @@ func Settings() []Setting {
 			Help: "name of this node (default: the host's name)",
 		},
 		{
+			Key: "max_sandboxes", Arg: "N", Default: "0", check: checkCount, Scope: ForServer,
+			Help: "sandboxes that a project may have at one time; 0 is no limit",
+		},
+		{
+			Key: "max_memory_mb", Arg: "MB", Default: "0", check: checkCount, Scope: ForServer,
+			Help: "memory that the sandboxes of a project may have together, in MiB; 0 is no limit",
+		},
+		{
+			Key: "max_disk_mb", Arg: "MB", Default: "0", check: checkCount, Scope: ForServer,
+			Help: "disk that the sandboxes of a project may have together, in MiB; 0 is no limit",
+		},
+		{
+			Key: "memory_reserve_mb", Arg: "MB", Default: "1024", check: checkCount, Scope: ForServer,
+			Help: "memory of this host that is not promised to sandboxes, in MiB",
+		},
+		{
+			Key: "disk_reserve_mb", Arg: "MB", Default: "2048", check: checkCount, Scope: ForServer,
+			Help: "disk of this host that is not promised to sandboxes, in MiB",
+		},
+		{
+			Key: "memory_overcommit", Arg: "FACTOR", Default: "1", check: checkFactor, Scope: ForServer,
+			Help: "how many times the memory is promised; above 1 sandboxes may end each other",
+		},
+		{
+			Key: "disk_overcommit", Arg: "FACTOR", Default: "1", check: checkFactor, Scope: ForServer,
+			Help: "how many times the disk is promised; above 1 sandboxes may fill it up",
+		},
+		{
 			Key: "log_format", Arg: "FORMAT", Default: "text", check: oneOf("text", "json"), Scope: ForServer,
 			Help: "text, or json for one object a line",
 		},

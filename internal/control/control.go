@@ -29,10 +29,19 @@ type Config struct {
 	Machines  Machines
 	Templates Templates
 	Log       *slog.Logger
+	// Observer, when set, is told what is worth counting.
+	Observer Observer
+	// Files are those of the data directory that a backup is made of.
+	Files store.Files
 	// Region and Node are written into every record.
 	Region, Node string
-	// HostMemoryMB, when positive, is the most memory that a sandbox may ask for.
+	// HostMemoryMB, when positive, is the memory of the host, and the most that a
+	// sandbox may ask for. What of it may be promised says Admission.
 	HostMemoryMB int
+	// Quota is what a project may use when its own record does not say. Zero: no limit.
+	Quota sandbox.Quota
+	// Admission says what of the host may be promised.
+	Admission Admission
 
 	// CreateTimeout bounds a whole create, StopTimeout freeing a sandbox. Zero: 8 minutes
 	// (the first use of a vCPU count makes a snapshot, cold) and 1 minute.
@@ -79,6 +88,11 @@ type Control struct {
 	close context.CancelCauseFunc
 	tasks sync.WaitGroup
 
+	calls callsOfKeys
+	once  flights
+	lives lives
+	room  hostRoom
+
 	mu      sync.Mutex
 	closing bool                      // guarded by mu
 	creates map[sandbox.ID]*operation // guarded by mu
@@ -105,6 +119,9 @@ var errClosing = sandbox.Errorf(sandbox.Unavailable, "shutting_down", "the serve
 // finished. From then on it supervises until Close.
 func New(ctx context.Context, cfg Config) (*Control, error) {
 	cfg.setDefaults()
+	if cfg.Observer == nil {
+		cfg.Observer = blind{}
+	}
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	c := &Control{
 		cfg: cfg, store: cfg.Store, machines: cfg.Machines, templates: cfg.Templates, log: cfg.Log,
@@ -113,12 +130,15 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		deletes: make(map[sandbox.ID]*operation),
 		builds:  make(map[string]*build),
 	}
+	c.room.cfg = cfg.Admission
+	c.lives.init()
 	if err := c.recover(ctx); err != nil {
 		stop(err)
 		return nil, err
 	}
 	c.tasks.Go(c.watchExits)
 	c.tasks.Go(c.sweepLoop)
+	c.tasks.Go(c.expireLoop)
 	return c, nil
 }
 

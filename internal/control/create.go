@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"ramet.dev/ramet/internal/sandbox"
@@ -26,8 +27,20 @@ var errDeleted = sandbox.Errorf(sandbox.Conflict, "sandbox_deleted", "the sandbo
 // When ctx ends before, the create is undone as a whole.
 func (c *Control) Create(ctx context.Context, project string, r CreateRequest) (sandbox.Sandbox, []sandbox.StepTime, error) {
 	begin := time.Now()
+	sb, steps, err := c.create(ctx, project, r, begin)
+	c.cfg.Observer.Created(time.Since(begin), errorCode(err))
+	return sb, steps, err
+}
+
+func (c *Control) create(ctx context.Context, project string, r CreateRequest, begin time.Time) (sandbox.Sandbox, []sandbox.StepTime, error) {
 	if err := r.check(c.cfg.HostMemoryMB); err != nil {
 		return sandbox.Sandbox{}, nil, err
+	}
+	if r.Idempotency != "" {
+		sb, err := c.store.OfIdempotency(ctx, project, r.Idempotency, begin.Add(-keepAnswers))
+		if sandbox.KindOf(err) != sandbox.NotFound {
+			return sb, nil, err // made, but the server ended before its answer was kept
+		}
 	}
 	sb, op, opCtx, err := c.beginCreate(ctx, project, r)
 	if err != nil {
@@ -69,7 +82,7 @@ func (c *Control) Create(ctx context.Context, project string, r CreateRequest) (
 }
 
 // dropAbandoned deletes a sandbox whose create had just succeeded when its caller
-// left: nobody knows its id. A server that is closing ends all its sandboxes.
+// left: nobody knows its id. One that a closing server leaves can be found in the list.
 func (c *Control) dropAbandoned(op *operation, project string, id sandbox.ID) {
 	_ = c.spawn(func() {
 		<-op.done // it has a deadline
@@ -97,6 +110,7 @@ func (c *Control) beginCreate(ctx context.Context, project string, r CreateReque
 		ID: sandbox.NewID(), Project: project, Region: c.cfg.Region, Node: c.cfg.Node,
 		Template: r.Template, TemplateHash: t.Hash, Instance: sandbox.NewInstanceID(),
 		Shape: r.Shape, Egress: !r.NoEgress, Env: r.Env, Metadata: r.Metadata,
+		IdleTimeout: r.IdleTimeout, MaxLifetime: r.MaxLifetime, Idempotency: r.Idempotency,
 	}
 	opCtx, stop := context.WithTimeoutCause(c.life, c.cfg.CreateTimeout,
 		sandbox.Errorf(sandbox.Unavailable, "create_timeout", "the sandbox did not start within %s", c.cfg.CreateTimeout))
@@ -105,7 +119,11 @@ func (c *Control) beginCreate(ctx context.Context, project string, r CreateReque
 	c.mu.Lock()
 	c.creates[sb.ID] = op
 	c.mu.Unlock()
-	made, err := c.store.Create(ctx, sb, opCreate)
+	limits, err := c.limits()
+	var made sandbox.Sandbox
+	if err == nil {
+		made, err = c.store.Create(ctx, sb, opCreate, limits)
+	}
 	if err != nil {
 		c.mu.Lock()
 		delete(c.creates, sb.ID)
@@ -128,6 +146,13 @@ func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sa
 		// Also when the start made it: nobody waits for the sandbox any more.
 		err = errors.Join(cause, err)
 	}
+	if errors.Is(err, syscall.ENOSPC) {
+		// The machine's files found it first; undoing needs the room.
+		err = errors.Join(&sandbox.Error{
+			Kind: sandbox.Unavailable, Code: "server_disk_full", RetryAfter: 30 * time.Second, Err: err,
+			Message: "the server's disk is full, so that nothing new can be made; delete sandboxes or free space on the server, then try again",
+		}, c.store.DiskFull())
+	}
 	if err != nil {
 		c.undoCreate(sb, err)
 		return sb, nil, fmt.Errorf("create sandbox %s: %w", sb.ID, err)
@@ -140,12 +165,14 @@ func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sa
 				r.TemplateHash = started.TemplateHash
 			}
 		},
-		End: true,
+		End:   true,
+		Event: store.Event{Cause: causeCreate, Reason: "its machine takes calls"},
 	})
 	if err != nil {
 		c.undoCreate(sb, err)
 		return sb, nil, err
 	}
+	c.lives.watch(running)
 	if !c.machines.Alive(running.Instance) {
 		// It ended before the record said whose it was, so that nobody was found to tell.
 		if err := c.recordExit(sandbox.MachineExit{Instance: running.Instance, Reason: "the sandbox's machine ended by itself"}); err != nil {
@@ -169,13 +196,13 @@ func (c *Control) undoCreate(sb sandbox.Sandbox, cause error) {
 	_, err := c.store.Transition(ctx, sb.ID, sandbox.Creating, sandbox.Stopping, store.Change{
 		Begin: opDelete,
 		Apply: func(r *sandbox.Sandbox) { r.Instance, r.FailReason = sb.Instance, reasonOf(cause) },
-		Event: store.Event{Type: "create_failed", Reason: reasonOf(cause)},
+		Event: store.Event{Type: "create_failed", Cause: causeFailed, Reason: reasonOf(cause)},
 	})
 	if err != nil {
 		log.Error("record a failed create", "err", err)
 		return
 	}
-	if err := c.finishStop(ctx, sb); err != nil {
+	if err := c.finishStop(ctx, sb, causeFailed); err != nil {
 		log.Error("free a failed create", "err", err)
 	}
 }

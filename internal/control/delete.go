@@ -13,6 +13,13 @@ import (
 // is free. Deleting a stopped one again succeeds; deletes at the same time are one.
 // The delete goes on when ctx ends.
 func (c *Control) Delete(ctx context.Context, project string, id sandbox.ID) error {
+	return c.end(ctx, project, id, ending{cause: causeDelete, reason: "a delete was asked for"})
+}
+
+// ending says why a sandbox is stopped.
+type ending struct{ cause, reason string }
+
+func (c *Control) end(ctx context.Context, project string, id sandbox.ID, why ending) error {
 	sb, err := c.store.Get(ctx, project, id)
 	if err != nil {
 		return err
@@ -20,7 +27,7 @@ func (c *Control) Delete(ctx context.Context, project string, id sandbox.ID) err
 	if sb.State == sandbox.Stopped {
 		return nil
 	}
-	op, err := c.beginDelete(sb)
+	op, err := c.beginDelete(sb, why)
 	if err != nil {
 		return err
 	}
@@ -33,7 +40,7 @@ func (c *Control) Delete(ctx context.Context, project string, id sandbox.ID) err
 }
 
 // beginDelete starts the one delete of a sandbox, or joins it.
-func (c *Control) beginDelete(sb sandbox.Sandbox) (*operation, error) {
+func (c *Control) beginDelete(sb sandbox.Sandbox, why ending) (*operation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if op, ok := c.deletes[sb.ID]; ok {
@@ -41,7 +48,7 @@ func (c *Control) beginDelete(sb sandbox.Sandbox) (*operation, error) {
 	}
 	op := &operation{done: make(chan struct{})}
 	err := c.spawnLocked(func() {
-		op.err = c.runDelete(sb.Project, sb.ID)
+		op.err = c.runDelete(sb.Project, sb.ID, why)
 		c.mu.Lock()
 		delete(c.deletes, sb.ID)
 		c.mu.Unlock()
@@ -56,7 +63,7 @@ func (c *Control) beginDelete(sb sandbox.Sandbox) (*operation, error) {
 
 // runDelete brings a sandbox from wherever it is to stopped. Other operations
 // may move it meanwhile, so it looks again after every race that it lost.
-func (c *Control) runDelete(project string, id sandbox.ID) error {
+func (c *Control) runDelete(project string, id sandbox.ID, why ending) error {
 	begin := time.Now()
 	ctx, cancel := c.cleanup()
 	defer cancel()
@@ -73,7 +80,15 @@ func (c *Control) runDelete(project string, id sandbox.ID) error {
 			return nil
 		case sandbox.Stopping: // an earlier delete did not get through
 		default:
-			sb, err = c.store.Transition(ctx, id, sb.State, sandbox.Stopping, store.Change{Begin: opDelete})
+			sb, err = c.store.Transition(ctx, id, sb.State, sandbox.Stopping, store.Change{
+				Begin: opDelete,
+				Apply: func(r *sandbox.Sandbox) {
+					if why.cause != causeDelete { // its owner is told
+						r.FailReason = why.reason
+					}
+				},
+				Event: store.Event{Cause: why.cause, Reason: why.reason},
+			})
 			if isConflict(err) {
 				continue
 			}
@@ -81,10 +96,10 @@ func (c *Control) runDelete(project string, id sandbox.ID) error {
 				return err
 			}
 		}
-		if err := c.finishStop(ctx, sb); err != nil {
+		if err := c.finishStop(ctx, sb, why.cause); err != nil {
 			return err
 		}
-		c.log.Info("sandbox deleted", "sandbox", id, "project", project, "took", time.Since(begin))
+		c.log.Info("sandbox deleted", "sandbox", id, "project", project, "cause", why.cause, "took", time.Since(begin))
 		return nil
 	}
 }
@@ -108,7 +123,7 @@ func (c *Control) endCreate(ctx context.Context, id sandbox.ID) error {
 
 // finishStop frees the machine of a stopping sandbox and makes it stopped.
 // Losing the last step to somebody who did the same is success.
-func (c *Control) finishStop(ctx context.Context, sb sandbox.Sandbox) error {
+func (c *Control) finishStop(ctx context.Context, sb sandbox.Sandbox, cause string) error {
 	if err := c.machines.Stop(ctx, sb.Instance); err != nil {
 		return fmt.Errorf("stop instance %s of sandbox %s: %w", sb.Instance, sb.ID, err)
 	}
@@ -117,9 +132,14 @@ func (c *Control) finishStop(ctx context.Context, sb sandbox.Sandbox) error {
 	_, err := c.store.Transition(ctx, sb.ID, sandbox.Stopping, sandbox.Stopped, store.Change{
 		Apply: func(r *sandbox.Sandbox) { r.Env = nil },
 		End:   true,
+		Event: store.Event{Cause: cause, Reason: "everything that it used is free"},
 	})
 	if err != nil && !isConflict(err) {
 		return err
 	}
+	if err == nil {
+		c.cfg.Observer.Ended(string(sandbox.Stopped), cause)
+	}
+	c.lives.forget(sb.ID)
 	return nil
 }

@@ -154,11 +154,12 @@ func checkRunID(id string) error {
 func (c *Control) follow(ctx context.Context, project string, id sandbox.ID, run string, owned bool,
 	open func(context.Context, Guest) (*connect.ServerStreamForClient[agentv1.Event], error),
 ) (*Stream, error) {
-	sb, g, err := c.reach(ctx, project, id)
+	sb, g, done, err := c.reach(ctx, project, id)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	cancel := func() { stop(); done() }
 	events, err := open(ctx, g)
 	if err != nil {
 		err = c.explain(ctx, sb, err)

@@ -217,11 +217,12 @@ type chunked interface{ GetData() []byte }
 func download[M any](ctx context.Context, c *Control, project string, id sandbox.ID,
 	open func(context.Context, Guest) (*connect.ServerStreamForClient[M], error),
 ) (*Download, error) {
-	sb, g, err := c.reach(ctx, project, id)
+	sb, g, done, err := c.reach(ctx, project, id)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, end := context.WithCancel(ctx)
+	cancel := func() { end(); done() }
 	stream, err := open(ctx, g)
 	if err != nil {
 		defer cancel()

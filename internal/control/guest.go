@@ -9,20 +9,24 @@ import (
 	"ramet.dev/ramet/internal/sandbox"
 )
 
-// reach returns a running sandbox and a connection to its guest.
-func (c *Control) reach(ctx context.Context, project string, id sandbox.ID) (sandbox.Sandbox, Guest, error) {
-	sb, err := c.store.Get(ctx, project, id)
-	if err != nil {
-		return sb, nil, err
+// reach returns a running sandbox and a connection to its guest. Until done is
+// called the sandbox is in use, and not idle.
+func (c *Control) reach(ctx context.Context, project string, id sandbox.ID) (sb sandbox.Sandbox, g Guest, done func(), err error) {
+	if sb, err = c.store.Get(ctx, project, id); err != nil {
+		return sb, nil, nil, err
 	}
 	if err := usable(sb); err != nil {
-		return sb, nil, err
+		return sb, nil, nil, err
 	}
-	g, err := c.machines.Guest(ctx, sb.Instance)
+	if done, err = c.lives.use(sb); err != nil {
+		return sb, nil, nil, err
+	}
+	g, err = c.machines.Guest(ctx, sb.Instance)
 	if err != nil {
-		return sb, nil, c.explain(ctx, sb, err)
+		done()
+		return sb, nil, nil, c.explain(ctx, sb, err)
 	}
-	return sb, g, nil
+	return sb, g, done, nil
 }
 
 // usable says why a sandbox cannot take calls.
@@ -49,10 +53,11 @@ func short[T any](ctx context.Context, c *Control, project string, id sandbox.ID
 // that has died is found out by the connection, which is watched.
 func call[T any](ctx context.Context, c *Control, project string, id sandbox.ID, f func(context.Context, Guest) (T, error)) (T, error) {
 	var zero T
-	sb, g, err := c.reach(ctx, project, id)
+	sb, g, done, err := c.reach(ctx, project, id)
 	if err != nil {
 		return zero, err
 	}
+	defer done()
 	v, err := f(ctx, g)
 	if err != nil {
 		return zero, c.explain(ctx, sb, err)

@@ -367,7 +367,7 @@ func TestRestartSettlesWhatWasLeft(t *testing.T) {
 	// A process that was killed in the middle of a create and of a delete.
 	half, err := n.store.Create(t.Context(), sandbox.Sandbox{
 		ID: sandbox.NewID(), Project: project, Node: "n1", Template: "default", Instance: sandbox.NewInstanceID(),
-	}, "create")
+	}, "create", store.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

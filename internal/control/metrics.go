@@ -12,16 +12,25 @@ type GuestMetrics = agentv1.MetricsResponse
 
 // Metrics asks the guest, and the host about its machine.
 func (c *Control) Metrics(ctx context.Context, project string, id sandbox.ID) (*GuestMetrics, sandbox.MachineStats, error) {
-	m, err := short(ctx, c, project, id, func(ctx context.Context, g Guest) (*GuestMetrics, error) {
-		return g.Machine().Metrics(ctx, &agentv1.MetricsRequest{})
-	})
-	if err != nil {
-		return nil, sandbox.MachineStats{}, err
-	}
 	sb, err := c.store.Get(ctx, project, id)
 	if err != nil {
 		return nil, sandbox.MachineStats{}, err
 	}
+	if err := usable(sb); err != nil {
+		return nil, sandbox.MachineStats{}, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.GuestTimeout, errNoAnswer)
+	defer cancel()
+	// Whoever watches a sandbox does not use it: this is not counted, and an idle one stays idle.
+	g, err := c.machines.Guest(ctx, sb.Instance)
+	if err != nil {
+		return nil, sandbox.MachineStats{}, c.explain(ctx, sb, err)
+	}
+	m, err := g.Machine().Metrics(ctx, &agentv1.MetricsRequest{})
+	if err != nil {
+		return nil, sandbox.MachineStats{}, c.explain(ctx, sb, err)
+	}
+	c.answered(ctx, sb)
 	stats, err := c.machines.Stats(sb.Instance)
 	return m, stats, err
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -17,6 +18,10 @@ type CreateRequest struct {
 	NoEgress bool
 	Env      map[string]string
 	Metadata map[string]string
+	// IdleTimeout and MaxLifetime stop the sandbox by themselves; 0 is never.
+	IdleTimeout, MaxLifetime time.Duration
+	// Idempotency is the tag of an idempotent call, see Once.
+	Idempotency string
 }
 
 // Limits of what a caller may attach to a sandbox or a call, in bytes and entries.
@@ -42,7 +47,7 @@ func (r *CreateRequest) check(hostMemoryMB int) error {
 	if err := checkEnv(r.Env); err != nil {
 		return err
 	}
-	return checkMetadata(r.Metadata)
+	return firstOf(checkMetadata(r.Metadata), checkTimer("idle_timeout_s", r.IdleTimeout), checkTimer("max_lifetime_s", r.MaxLifetime))
 }
 
 func checkShape(s *sandbox.Shape, hostMemoryMB int) error {
@@ -85,6 +90,15 @@ func checkTemplateName(name string) error {
 	if !ok {
 		return sandbox.Errorf(sandbox.Invalid, "invalid_template_name",
 			"template %s is not a name; use up to 63 lower-case letters, digits, dots, dashes and underscores, with a letter or digit first", shown(name))
+	}
+	return nil
+}
+
+// checkProjectName refuses what could not be the name of a template either.
+func checkProjectName(name string) error {
+	if checkTemplateName(name) != nil {
+		return sandbox.Errorf(sandbox.Invalid, "invalid_project",
+			"project %s is not a name; use up to 63 lower-case letters, digits, dots, dashes and underscores, with a letter or digit first", shown(name))
 	}
 	return nil
 }

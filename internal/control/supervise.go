@@ -31,7 +31,7 @@ func (c *Control) recover(ctx context.Context) error {
 		c.log.Warn("an operation was cut short", "sandbox", i.Sandbox, "operation", i.Operation, "began", i.StartedAt)
 	}
 	for _, sb := range left {
-		if err := c.settle(ctx, sb, "the server restarted and the sandbox's machine did not survive it"); err != nil {
+		if err := c.settle(ctx, sb, causeRestart, "the server restarted and the sandbox's machine did not survive it"); err != nil {
 			return fmt.Errorf("recover sandbox %s: %w", sb.ID, err)
 		}
 	}
@@ -39,26 +39,29 @@ func (c *Control) recover(ctx context.Context) error {
 }
 
 // settle brings a sandbox that no operation works on into a state that its machine agrees with.
-func (c *Control) settle(ctx context.Context, sb sandbox.Sandbox, reason string) error {
+func (c *Control) settle(ctx context.Context, sb sandbox.Sandbox, cause, reason string) error {
 	switch sb.State {
 	case sandbox.Creating:
 		// Cut short before anybody got its id: undo.
 		sb, err := c.store.Transition(ctx, sb.ID, sandbox.Creating, sandbox.Stopping, store.Change{
 			Begin: opDelete,
 			Apply: func(r *sandbox.Sandbox) { r.FailReason = reason },
-			Event: store.Event{Type: "create_failed", Reason: reason},
+			Event: store.Event{Type: "create_failed", Cause: cause, Reason: reason},
 		})
 		if err != nil {
 			return err
 		}
-		return c.finishStop(ctx, sb)
+		return c.finishStop(ctx, sb, cause)
 	case sandbox.Stopping:
-		return c.finishStop(ctx, sb)
+		return c.finishStop(ctx, sb, cause)
 	case sandbox.Running, sandbox.Hibernating, sandbox.Waking:
 		if c.machines.Alive(sb.Instance) {
+			if cause == causeRestart && sb.State == sandbox.Running {
+				c.lives.watch(sb)
+			}
 			return nil
 		}
-		return c.fail(ctx, sb, reason)
+		return c.fail(ctx, sb, cause, reason)
 	case sandbox.Failed:
 		// Its machine is gone unless freeing it failed; that costs little to ask.
 		return c.freeFailed(ctx, sb)
@@ -67,17 +70,19 @@ func (c *Control) settle(ctx context.Context, sb sandbox.Sandbox, reason string)
 }
 
 // fail makes a sandbox whose machine ended failed, and frees what is left of the machine.
-func (c *Control) fail(ctx context.Context, sb sandbox.Sandbox, reason string) error {
+func (c *Control) fail(ctx context.Context, sb sandbox.Sandbox, cause, reason string) error {
 	c.log.Warn("sandbox failed", "sandbox", sb.ID, "instance", sb.Instance, "reason", reason)
 	_, err := c.store.Transition(ctx, sb.ID, sb.State, sandbox.Failed, store.Change{
 		// Like a stopped record: nobody needs its environment any more.
 		Apply: func(r *sandbox.Sandbox) { r.FailReason, r.Env = reason, nil },
 		End:   true,
-		Event: store.Event{Type: "failed", Reason: reason},
+		Event: store.Event{Type: "failed", Cause: cause, Reason: reason},
 	})
 	if err != nil {
 		return err
 	}
+	c.lives.forget(sb.ID)
+	c.cfg.Observer.Ended(string(sandbox.Failed), cause)
 	return c.freeFailed(ctx, sb)
 }
 
@@ -146,7 +151,7 @@ func (c *Control) recordExit(e sandbox.MachineExit) error {
 			}
 			seen = true
 		case sandbox.Running, sandbox.Hibernating, sandbox.Waking:
-			if err := c.fail(ctx, sb, e.Reason); !isConflict(err) {
+			if err := c.fail(ctx, sb, causeMachineExit, e.Reason); !isConflict(err) {
 				return err
 			}
 		case sandbox.Failed: // by an attempt before this one, which may not have freed it
@@ -198,6 +203,10 @@ func (c *Control) sweep() error {
 	if err != nil {
 		return err
 	}
+	c.lives.keep(list)
+	if c.store.Full() {
+		c.log.Warn("the disk is full: nothing new is made until there is room")
+	}
 	var errs []error
 	for _, sb := range list {
 		if c.busy(sb.ID) {
@@ -208,12 +217,12 @@ func (c *Control) sweep() error {
 		if err != nil || now.State != sb.State || now.Instance != sb.Instance {
 			continue
 		}
-		if err := c.settle(ctx, now, "the sandbox's machine ended"); err != nil && !isConflict(err) {
+		if err := c.settle(ctx, now, causeCleanup, "the sandbox's machine ended"); err != nil && !isConflict(err) {
 			errs = append(errs, err)
 		}
 	}
 	now := time.Now()
-	errs = append(errs, c.store.Purge(ctx, now.Add(-c.cfg.KeepStopped), now.Add(-c.cfg.KeepEvents)))
+	errs = append(errs, c.store.Purge(ctx, now.Add(-c.cfg.KeepStopped), now.Add(-c.cfg.KeepEvents), now.Add(-keepAnswers)))
 	return errors.Join(errs...)
 }
 

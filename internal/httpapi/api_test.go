@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	rametv1 "ramet.dev/ramet/api/gen/rametv1"
 	"ramet.dev/ramet/internal/sandbox"
@@ -30,8 +31,11 @@ func TestCreateAnswersAsPodflare(t *testing.T) {
 	if sb.MemoryMb != 1024 || sb.DiskMb != 8192 || sb.Egress || sb.Vcpus != 2 || sb.Isolation != "emulated" || sb.Region != "local" || sb.Node != "n1" {
 		t.Errorf("%+v", sb)
 	}
-	if sb.Ignored == nil || strings.Join(*sb.Ignored, ",") != "timeout_seconds,persistent" {
+	if sb.Ignored == nil || strings.Join(*sb.Ignored, ",") != "persistent" {
 		t.Errorf("ignored %v", sb.Ignored)
+	}
+	if sb.MaxLifetimeS != 60 || sb.IdleTimeoutS != 0 || sb.ExpiresAt == nil || !sb.ExpiresAt.Equal(sb.CreatedAt.Add(60*time.Second)) {
+		t.Errorf("times %d %d %v", sb.MaxLifetimeS, sb.IdleTimeoutS, sb.ExpiresAt)
 	}
 	for _, step := range []string{"record", "start_vmm", "identity", "commit", "total"} {
 		if _, ok := (*sb.TimingsMs)[step]; !ok {
@@ -49,7 +53,7 @@ func TestGetListDelete(t *testing.T) {
 	for i := range 5 {
 		env := map[string]string{"SECRET": "hidden-value"}
 		md := map[string]string{"n": fmt.Sprint(i), "odd": fmt.Sprint(i%2 == 1)}
-		res, err := e.client.CreateSandboxWithResponse(t.Context(), rametv1.SandboxCreate{Metadata: &md, Env: &env})
+		res, err := e.client.CreateSandboxWithResponse(t.Context(), nil, rametv1.SandboxCreate{Metadata: &md, Env: &env})
 		if err != nil || res.JSON200 == nil {
 			t.Fatalf("%v %s", err, res.Body)
 		}
@@ -160,7 +164,7 @@ func TestNoAuth(t *testing.T) {
 func TestKeys(t *testing.T) {
 	e := start(t, options{})
 	name := "ci"
-	made, err := e.client.CreateKeyWithResponse(t.Context(), rametv1.KeyCreate{Name: &name})
+	made, err := e.client.CreateKeyWithResponse(t.Context(), nil, rametv1.KeyCreate{Name: &name})
 	if err != nil || made.JSON200 == nil {
 		t.Fatalf("%v %s", err, made.Body)
 	}
@@ -168,7 +172,7 @@ func TestKeys(t *testing.T) {
 	if k.Name != "ci" || !strings.HasPrefix(k.Key, k.Prefix) || !strings.HasPrefix(k.Id, "key_") {
 		t.Errorf("%+v", k)
 	}
-	list, err := e.client.ListKeysWithResponse(t.Context())
+	list, err := e.client.ListKeysWithResponse(t.Context(), nil)
 	if err != nil || list.JSON200 == nil || len(list.JSON200.Keys) != 2 {
 		t.Fatalf("%v %s", err, list.Body)
 	}
@@ -222,6 +226,7 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 	for _, c := range []struct{ method, path, body string }{
 		{"GET", "", ""},
 		{"DELETE", "", ""},
+		{"PATCH", "", `{"idle_timeout_s":1}`},
 		{"POST", "/exec", `{"code":"echo","language":"bash"}`},
 		{"POST", "/processes", `{"argv":["true"]}`},
 		{"GET", "/processes", ""},
@@ -236,8 +241,13 @@ func TestProjectsDoNotSeeEachOther(t *testing.T) {
 			t.Errorf("%s %s of another project: %d %s", c.method, c.path, res.StatusCode, body)
 		}
 	}
-	if _, body := e.do("GET", "/v1/sandboxes?status=any", ""); strings.Contains(string(body), id) {
-		t.Error("the list shows another project's sandbox")
+	if res, body := e.do("GET", "/v1/events?follow=false&sandbox="+id, ""); res.StatusCode != 404 {
+		t.Errorf("events of another project: %d %s", res.StatusCode, body)
+	}
+	for _, path := range []string{"/v1/sandboxes?status=any", "/v1/events?follow=false"} {
+		if res, body := e.do("GET", path, ""); res.StatusCode != 200 || strings.Contains(string(body), id) {
+			t.Errorf("%s shows another project's sandbox: %d", path, res.StatusCode)
+		}
 	}
 	e.key = mine
 	if res, _ := e.do("GET", "/v1/sandboxes/"+id, ""); res.StatusCode != 200 {

@@ -48,8 +48,10 @@ func statusOf(err error) int {
 	switch e.Code {
 	case "code_too_large":
 		return http.StatusRequestEntityTooLarge
-	case "permission_denied":
+	case "permission_denied", "admin_only":
 		return http.StatusForbidden
+	case "key_revoked":
+		return http.StatusUnauthorized
 	case "no_space":
 		return http.StatusInsufficientStorage
 	}
@@ -95,14 +97,27 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if bodyLate(r) {
 		err = errBodyLate
 	} else if r.Context().Err() != nil {
-		w.WriteHeader(statusGone)
-		return
+		if err = revoked(r); err == nil {
+			w.WriteHeader(statusGone)
+			return
+		}
+		req.err = err
 	}
 	status := statusOf(err)
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", retryAfter(err))
 	}
 	s.writeStatus(w, r, status, describe(err, req.id))
+}
+
+// revoked returns the error of a call that ended because its key was revoked: its
+// client is still there. A client that has gone is no *sandbox.Error.
+func revoked(r *http.Request) error {
+	var e *sandbox.Error
+	if errors.As(context.Cause(r.Context()), &e) {
+		return e
+	}
+	return nil
 }
 
 // retryAfter is in whole seconds, at least one.
@@ -154,7 +169,7 @@ func (s *Server) badParameter(w http.ResponseWriter, r *http.Request, err error)
 }
 
 // methods are those that any route has.
-var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete}
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
 // noRoute answers for paths that do not exist, and for methods that a path does not have.
 func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {

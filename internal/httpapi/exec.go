@@ -49,18 +49,22 @@ func (s *Server) Exec(w http.ResponseWriter, r *http.Request, id rametv1.Sandbox
 }
 
 // StartProcess starts a program.
-func (s *Server) StartProcess(w http.ResponseWriter, r *http.Request, id rametv1.SandboxID) {
+func (s *Server) StartProcess(w http.ResponseWriter, r *http.Request, id rametv1.SandboxID, _ rametv1.StartProcessParams) {
 	var body rametv1.ProcessStart
 	if err := decode(w, r, 2*maxBody, false, &body); err != nil {
 		s.writeError(w, r, err)
 		return
 	}
-	s.serveRun(w, r, id, &chunks{now: time.Now}, func(ctx context.Context, sb sandbox.ID) (*control.Stream, error) {
+	start := func(ctx context.Context, sb sandbox.ID) (*control.Stream, error) {
 		return s.control.StartProgram(ctx, project(r), sb, control.ProgramRequest{
 			Argv: body.Argv, Cwd: value(body.Cwd), Env: value(body.Env), User: value(body.User),
 			Timeout: value(body.TimeoutS), Stdin: value(body.Stdin), Detach: value(body.Detach),
 		})
-	})
+	}
+	if value(body.Detach) && r.Header.Get("Idempotency-Key") != "" {
+		start = s.startOnce(w, r, body, start)
+	}
+	s.serveRun(w, r, id, &chunks{now: time.Now}, start)
 }
 
 // StreamProcess follows a run again.
@@ -184,6 +188,9 @@ func (s *Server) copyEvents(w http.ResponseWriter, r *http.Request, in *pump, co
 			s.endStream(w, r, out, conv, errDraining)
 			return
 		case <-r.Context().Done():
+			if err := revoked(r); err != nil {
+				s.endStream(w, r, out, conv, err)
+			}
 			return
 		}
 		quiet.Reset(s.cfg.KeepAlive)
@@ -201,7 +208,7 @@ func (s *Server) endStream(w http.ResponseWriter, r *http.Request, out *ndjson, 
 	}
 	req := requestOf(r.Context())
 	req.err = err
-	if r.Context().Err() != nil {
+	if r.Context().Err() != nil && revoked(r) == nil {
 		return
 	}
 	d := describe(err, req.id)

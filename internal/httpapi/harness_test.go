@@ -40,6 +40,7 @@ type env struct {
 type options struct {
 	noAuth      bool
 	control     func(*control.Config)
+	api         func(*httpapi.Config)
 	keepAlive   time.Duration
 	bodyTimeout time.Duration
 }
@@ -69,13 +70,20 @@ func start(t *testing.T, o options) *env {
 	if o.control != nil {
 		o.control(&cfg)
 	}
+	if cfg.Files.Dir != "" {
+		cfg.Files.Database = e.dbPath
+	}
 	if e.control, err = control.New(ctx, cfg); err != nil {
 		t.Fatal(err)
 	}
-	e.api = httpapi.New(httpapi.Config{
+	api := httpapi.Config{
 		Control: e.control, Log: logger, NoAuth: o.noAuth, KeepAlive: o.keepAlive, BodyTimeout: o.bodyTimeout,
 		Info: httpapi.Info{Version: "test", Driver: "fake", Isolation: sandbox.IsolationEmulated, Region: "local", Node: "n1", PID: 1},
-	})
+	}
+	if o.api != nil {
+		o.api(&api)
+	}
+	e.api = httpapi.New(api)
 	server := httptest.NewServer(e.api.Handler())
 	e.url = server.URL
 	t.Cleanup(func() {
@@ -137,7 +145,7 @@ func (e *env) do(method, path, body string, header ...string) (*http.Response, [
 // create makes a sandbox and returns its id.
 func (e *env) create() string {
 	e.t.Helper()
-	res, err := e.client.CreateSandboxWithResponse(e.t.Context(), rametv1.SandboxCreate{})
+	res, err := e.client.CreateSandboxWithResponse(e.t.Context(), nil, rametv1.SandboxCreate{})
 	if err != nil {
 		e.t.Fatal(err)
 	}

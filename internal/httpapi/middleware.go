@@ -18,6 +18,8 @@ type request struct {
 	id      string
 	traceID string
 	key     sandbox.Key
+	secret  string // of key
+	route   string // the pattern that matched
 	// err is what was answered with an error, for the log.
 	err error
 }
@@ -33,6 +35,9 @@ func requestOf(ctx context.Context) *request {
 
 // project is the project whose key the request came with.
 func project(r *http.Request) string { return requestOf(r.Context()).key.Project }
+
+// caller is the key that the request came with.
+func caller(r *http.Request) sandbox.Key { return requestOf(r.Context()).key }
 
 // recorder notes what was answered.
 type recorder struct {
@@ -70,8 +75,18 @@ func (s *Server) identify(next http.Handler) http.Handler {
 		}
 		w.Header().Set("X-Request-Id", req.id)
 		rec := &recorder{ResponseWriter: w}
-		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, req))
+		ctx, span := s.startSpan(r)
+		if sc := span.SpanContext(); sc.HasTraceID() {
+			req.traceID = sc.TraceID().String()
+		}
+		r = r.WithContext(context.WithValue(ctx, requestKey{}, req))
+		counted := func(string, string, int, time.Duration) {}
+		if s.cfg.Metrics != nil {
+			counted = s.cfg.Metrics.Begin()
+		}
 		defer func() {
+			counted(countedMethod(r.Method), req.route, rec.status, time.Since(begin))
+			endSpan(span, r, req, rec.status)
 			// The query is left out: it names files of the guest.
 			attrs := []any{
 				"method", r.Method, "path", r.URL.Path, "status", rec.status, "bytes", rec.bytes,
@@ -164,7 +179,8 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 				s.writeError(w, r, err)
 				return
 			}
-			req.key.Project = sandbox.DefaultProject
+			// Whoever reaches the address may do everything.
+			req.key.Project, req.key.Admin = sandbox.DefaultProject, true
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -174,7 +190,8 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			s.writeUnauthorized(w, r, "missing_api_key", "missing Authorization: Bearer <key>")
 			return
 		}
-		key, err := s.control.Authenticate(r.Context(), secret)
+		ctx, key, end, err := s.control.Authenticate(r.Context(), secret)
+		defer end()
 		if sandbox.KindOf(err) == sandbox.NotFound {
 			s.writeUnauthorized(w, r, "invalid_api_key", "invalid api key")
 			return
@@ -183,7 +200,7 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			s.writeError(w, r, err)
 			return
 		}
-		req.key = key
-		next.ServeHTTP(w, r)
+		req.key, req.secret = key, secret
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

@@ -15,7 +15,11 @@ import (
 )
 
 // CreateSandbox creates a sandbox.
-func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request) {
+func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request, _ rametv1.CreateSandboxParams) {
+	s.once(w, r, s.createSandbox)
+}
+
+func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	var body rametv1.SandboxCreate
 	if err := decode(w, r, maxBody, true, &body); err != nil {
@@ -27,11 +31,13 @@ func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, r, err)
 		return
 	}
+	req.Idempotency = idempotencyTag(r)
 	sb, steps, err := s.control.Create(r.Context(), project(r), req)
 	if err != nil {
 		s.writeError(w, r, err)
 		return
 	}
+	s.spanSteps(r.Context(), begin, steps)
 	steps = append(steps, sandbox.StepTime{Name: "total", Took: time.Since(begin)})
 	out := toSandbox(sb)
 	timings := make(map[string]float64, len(steps))
@@ -92,23 +98,73 @@ func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, []string, er
 		}
 		*size.to = *size.from
 	}
-	var ignored []string
-	for _, timeout := range []struct {
-		name  string
-		value *int
-	}{{"timeout_seconds", b.TimeoutSeconds}, {"idle_timeout_seconds", b.IdleTimeoutSeconds}} {
-		if timeout.value == nil {
-			continue
-		}
-		if *timeout.value < 0 {
-			return req, nil, badRequest("invalid_timeout", "%s is %d; it cannot be negative", timeout.name, *timeout.value)
-		}
-		ignored = append(ignored, timeout.name)
+	var err error
+	if req.IdleTimeout, err = seconds("idle_timeout_s", b.IdleTimeoutS, "idle_timeout_seconds", b.IdleTimeoutSeconds); err != nil {
+		return req, nil, err
 	}
+	if req.MaxLifetime, err = seconds("max_lifetime_s", b.MaxLifetimeS, "timeout_seconds", b.TimeoutSeconds); err != nil {
+		return req, nil, err
+	}
+	var ignored []string
 	if b.Persistent != nil {
 		ignored = append(ignored, "persistent")
 	}
 	return req, ignored, nil
+}
+
+// seconds reads a time under our name or Podflare's. Absent is 0.
+func seconds(name string, value *int, other string, otherValue *int) (time.Duration, error) {
+	if otherValue != nil {
+		if value != nil {
+			return 0, badRequest("two_names", "%s and %s are the same; give one of them", name, other)
+		}
+		name, value = other, otherValue
+	}
+	if value == nil {
+		return 0, nil
+	}
+	if *value < 0 || *value > maxSeconds {
+		return 0, badRequest("invalid_timeout", "%s is %d; it has to be 0 (never) to %d, and cannot be negative", name, *value, maxSeconds)
+	}
+	return time.Duration(*value) * time.Second, nil
+}
+
+// maxSeconds is a year.
+const maxSeconds = 366 * 24 * 3600
+
+// UpdateSandbox changes the settings of a sandbox.
+func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id rametv1.SandboxID) {
+	var b rametv1.SandboxUpdate
+	if err := decode(w, r, maxBody, false, &b); err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	var req control.UpdateRequest
+	idle, err := seconds("idle_timeout_s", b.IdleTimeoutS, "idle_timeout_seconds", b.IdleTimeoutSeconds)
+	if err == nil && (b.IdleTimeoutS != nil || b.IdleTimeoutSeconds != nil) {
+		req.IdleTimeout = &idle
+	}
+	var lifetime time.Duration
+	if err == nil {
+		lifetime, err = seconds("max_lifetime_s", b.MaxLifetimeS, "timeout_seconds", b.TimeoutSeconds)
+	}
+	if err == nil && (b.MaxLifetimeS != nil || b.TimeoutSeconds != nil) {
+		req.MaxLifetime = &lifetime
+	}
+	req.Metadata = value(b.Metadata)
+	parsed, perr := sandbox.ParseID(id)
+	if err == nil {
+		err = perr
+	}
+	var sb sandbox.Sandbox
+	if err == nil {
+		sb, err = s.control.Update(r.Context(), project(r), parsed, req)
+	}
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	s.writeJSON(w, r, toSandbox(sb))
 }
 
 // ListSandboxes lists sandboxes.
@@ -264,6 +320,7 @@ func toSandbox(sb sandbox.Sandbox) rametv1.Sandbox {
 		Template: sb.Template, TemplateHash: sb.TemplateHash,
 		MemoryMb: sb.Shape.MemoryMB, Vcpus: sb.Shape.VCPUs, DiskMb: sb.Shape.DiskMB,
 		Egress: sb.Egress, Metadata: sb.Metadata, Isolation: string(sb.Isolation), Region: sb.Region, Node: sb.Node,
+		IdleTimeoutS: int(sb.IdleTimeout.Seconds()), MaxLifetimeS: int(sb.MaxLifetime.Seconds()),
 		CreatedAt: sb.CreatedAt.UTC(), UpdatedAt: sb.UpdatedAt.UTC(),
 	}
 	if sb.State == sandbox.Running {
@@ -271,6 +328,10 @@ func toSandbox(sb sandbox.Sandbox) rametv1.Sandbox {
 	}
 	if out.Metadata == nil {
 		out.Metadata = map[string]string{}
+	}
+	if sb.MaxLifetime > 0 {
+		at := sb.CreatedAt.Add(sb.MaxLifetime).UTC()
+		out.ExpiresAt = &at
 	}
 	if sb.FailReason != "" {
 		out.FailReason = &sb.FailReason

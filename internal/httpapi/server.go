@@ -18,6 +18,7 @@ import (
 	rametv1 "ramet.dev/ramet/api/gen/rametv1"
 	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/telemetry"
 )
 
 // Config is what a Server needs.
@@ -33,6 +34,10 @@ type Config struct {
 	Isolation func() sandbox.Isolation
 	// Capacity is what GET /v1/capacity says; nil says nothing is kept ready.
 	Capacity func() sandbox.Capacity
+	// Metrics, when set, counts requests and is served.
+	Metrics *telemetry.Metrics
+	// Tracing, when set, makes a span of every request.
+	Tracing *telemetry.Tracing
 	// KeepAlive is the pause after which a silent stream gets an empty line. Zero: 10 seconds.
 	KeepAlive time.Duration
 	// BodyTimeout is how long a request's body may take to arrive, and how long an
@@ -73,6 +78,9 @@ func New(cfg Config) *Server {
 	if cfg.BodyTimeout == 0 {
 		cfg.BodyTimeout = 30 * time.Second
 	}
+	if cfg.Tracing == nil {
+		cfg.Tracing = telemetry.Off()
+	}
 	s := &Server{cfg: cfg, control: cfg.Control, log: cfg.Log, started: time.Now(), routes: http.NewServeMux()}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	rametv1.HandlerWithOptions(s, rametv1.StdHTTPServerOptions{
@@ -85,7 +93,7 @@ func New(cfg Config) *Server {
 
 // Handler returns the handler of the whole API.
 func (s *Server) Handler() http.Handler {
-	return s.identify(s.recoverPanics(s.limitBodies(s.authenticate(s.routes))))
+	return s.identify(s.recoverPanics(s.limitBodies(s.authenticate(http.HandlerFunc(s.noteRoute)))))
 }
 
 // Drain ends the streams that are open, each with a last event that says why, so that

@@ -145,7 +145,7 @@ type Sandbox struct {
 	Template     string // name, e.g. "default"
 	TemplateHash string // content hash of the template it was made from
 	State        State
-	FailReason   string // one sentence, when State is Failed
+	FailReason   string // one sentence, when it failed or the server stopped it
 	// UnresponsiveSince is when the guest of a running sandbox stopped
 	// answering; zero while it answers.
 	UnresponsiveSince time.Time
@@ -155,8 +155,13 @@ type Sandbox struct {
 	Egress            bool
 	Env               map[string]string
 	Metadata          map[string]string
-	CreatedAt         time.Time
-	UpdatedAt         time.Time
+	// IdleTimeout is how long nobody may call the sandbox before it is stopped,
+	// MaxLifetime how long after its create it is stopped in any case. 0 is never.
+	IdleTimeout, MaxLifetime time.Duration
+	// Idempotency says which idempotent call made it, "" for none.
+	Idempotency string
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
 }
 
 // Key is the record of an API key. The secret itself is never stored.
@@ -166,6 +171,44 @@ type Key struct {
 	Project   string
 	Hash      [32]byte // SHA-256 of the secret
 	Prefix    string   // first characters of the secret, to recognise it by
+	Admin     bool     // may make projects, and keys of any project
+	CreatedAt time.Time
+}
+
+// Quota limits what is promised at one time. In the record of a project 0 stands
+// for the server's default; a value below 0 is no limit. Where limits are in
+// force 0 is none either.
+type Quota struct {
+	Sandboxes int
+	MemoryMB  int
+	DiskMB    int
+}
+
+// Or fills what q leaves open from the defaults.
+func (q Quota) Or(defaults Quota) Quota {
+	for _, f := range []struct {
+		to  *int
+		def int
+	}{{&q.Sandboxes, defaults.Sandboxes}, {&q.MemoryMB, defaults.MemoryMB}, {&q.DiskMB, defaults.DiskMB}} {
+		if *f.to == 0 {
+			*f.to = f.def
+		}
+	}
+	return q
+}
+
+// Usage is what is promised at one time. Sandboxes that have stopped or failed
+// hold nothing, hibernated ones their disk only.
+type Usage struct {
+	Sandboxes int
+	MemoryMB  int
+	DiskMB    int
+}
+
+// Project owns sandboxes and keys.
+type Project struct {
+	Name      string
+	Quota     Quota
 	CreatedAt time.Time
 }
 

@@ -11,15 +11,29 @@ import (
 	"ramet.dev/ramet/internal/store/storedb"
 )
 
-// AddKey enters a key. A key with the same secret that is there already is left as it is.
+// AddKey enters a key, and its project when that is new. A key with the same secret
+// that is there already is left as it is, but for becoming an admin's.
 func (s *Store) AddKey(ctx context.Context, k sandbox.Key) (sandbox.Key, error) {
+	// One that is there needs no room, also on a full disk.
+	if old, err := s.KeyByHash(ctx, k.Hash); err == nil && (old.Admin || !k.Admin) {
+		return old, nil
+	}
 	k.CreatedAt = s.now().UTC().Truncate(time.Microsecond)
-	err := s.tx(ctx, func(q *storedb.Queries) error {
+	err := s.grow(ctx, func(q *storedb.Queries) error {
+		if _, err := q.InsertProject(ctx, storedb.InsertProjectParams{Name: k.Project, CreatedAt: k.CreatedAt.UnixMicro()}); err != nil {
+			return err
+		}
 		n, err := q.InsertKey(ctx, storedb.InsertKeyParams{
-			ID: k.ID, Project: k.Project, Name: k.Name, Hash: k.Hash[:], Prefix: k.Prefix, CreatedAt: k.CreatedAt.UnixMicro(),
+			ID: k.ID, Project: k.Project, Name: k.Name, Hash: k.Hash[:], Prefix: k.Prefix,
+			Admin: number(k.Admin), CreatedAt: k.CreatedAt.UnixMicro(),
 		})
 		if err != nil || n == 1 {
 			return err
+		}
+		if k.Admin {
+			if err := q.MakeKeyAdmin(ctx, k.Hash[:]); err != nil {
+				return err
+			}
 		}
 		row, err := q.KeyByHash(ctx, k.Hash[:])
 		if err != nil {
@@ -39,7 +53,7 @@ func (s *Store) AddKey(ctx context.Context, k sandbox.Key) (sandbox.Key, error) 
 func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (sandbox.Key, error) {
 	row, err := s.read.KeyByHash(ctx, hash[:])
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.Key{}, sandbox.Errorf(sandbox.NotFound, "key_not_found", "key not found")
+		return sandbox.Key{}, errKeyNotFound
 	}
 	if err != nil {
 		return sandbox.Key{}, fmt.Errorf("look up a key: %w", err)
@@ -64,22 +78,43 @@ func (s *Store) Keys(ctx context.Context, project string) ([]sandbox.Key, error)
 	return keys, nil
 }
 
-// DeleteKey revokes a key of a project.
-func (s *Store) DeleteKey(ctx context.Context, project, id string) error {
+// Key returns a key by its id, whatever its project.
+func (s *Store) Key(ctx context.Context, id string) (sandbox.Key, error) {
+	row, err := s.read.GetKey(ctx, id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.Key{}, errKeyNotFound
+	}
+	if err != nil {
+		return sandbox.Key{}, fmt.Errorf("look up key %s: %w", id, err)
+	}
+	return keyFromRow(row)
+}
+
+// DeleteKey revokes a key. Whether the caller may is the caller's to check.
+func (s *Store) DeleteKey(ctx context.Context, id string) error {
 	return s.tx(ctx, func(q *storedb.Queries) error {
-		n, err := q.DeleteKey(ctx, storedb.DeleteKeyParams{ID: id, Project: project})
+		n, err := q.DeleteKey(ctx, id)
 		if err != nil {
 			return fmt.Errorf("delete a key: %w", err)
 		}
 		if n == 0 {
-			return sandbox.Errorf(sandbox.NotFound, "key_not_found", "key not found")
+			return errKeyNotFound
 		}
 		return nil
 	})
 }
 
+var errKeyNotFound = sandbox.Errorf(sandbox.NotFound, "key_not_found", "key not found")
+
+func number(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 func keyFromRow(r storedb.Key) (sandbox.Key, error) {
-	k := sandbox.Key{ID: r.ID, Name: r.Name, Project: r.Project, Prefix: r.Prefix, CreatedAt: time.UnixMicro(r.CreatedAt).UTC()}
+	k := sandbox.Key{ID: r.ID, Name: r.Name, Project: r.Project, Prefix: r.Prefix, Admin: r.Admin != 0, CreatedAt: time.UnixMicro(r.CreatedAt).UTC()}
 	if len(r.Hash) != len(k.Hash) {
 		return k, fmt.Errorf("key %s: its hash has %d bytes", r.ID, len(r.Hash))
 	}

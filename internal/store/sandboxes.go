@@ -27,22 +27,26 @@ type Change struct {
 
 var errNotFound = sandbox.Errorf(sandbox.NotFound, "sandbox_not_found", "sandbox not found")
 
-// Create enters a new sandbox, in the state Creating, with the intent of the operation that makes it.
-func (s *Store) Create(ctx context.Context, sb sandbox.Sandbox, operation string) (sandbox.Sandbox, error) {
+// Create enters a new sandbox, in the state Creating, with the intent of the operation that
+// makes it, when there is room for it within the limits.
+func (s *Store) Create(ctx context.Context, sb sandbox.Sandbox, operation string, limits Limits) (sandbox.Sandbox, error) {
 	now := s.now()
 	sb.State, sb.CreatedAt, sb.UpdatedAt = sandbox.Creating, now, now
 	row, err := toRow(sb)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	err = s.tx(ctx, func(q *storedb.Queries) error {
+	err = s.grow(ctx, func(q *storedb.Queries) error {
+		if err := checkLimits(ctx, q, sb, limits); err != nil {
+			return err
+		}
 		if err := q.InsertSandbox(ctx, storedb.InsertSandboxParams(row)); err != nil {
 			return fmt.Errorf("insert the record: %w", err)
 		}
 		if err := q.PutIntent(ctx, storedb.PutIntentParams{Sandbox: row.ID, Operation: operation, StartedAt: now.UnixMicro()}); err != nil {
 			return fmt.Errorf("write the intent: %w", err)
 		}
-		return insertEvent(ctx, q, now, sb, Event{Type: "creating"})
+		return insertEvent(ctx, q, now, sb, Event{Type: "creating", Cause: operation, Reason: "it was asked for"})
 	})
 	if err != nil {
 		return sandbox.Sandbox{}, fmt.Errorf("create the record of sandbox %s: %w", sb.ID, err)
@@ -90,17 +94,8 @@ func (s *Store) transition(ctx context.Context, q *storedb.Queries, id sandbox.I
 	if err != nil {
 		return old, err
 	}
-	n, err := q.UpdateSandbox(ctx, storedb.UpdateSandboxParams{
-		ID: row.ID, State: string(from), NextState: row.State, TemplateHash: row.TemplateHash, FailReason: row.FailReason,
-		UnresponsiveSince: row.UnresponsiveSince, Instance: row.Instance, Vcpus: row.Vcpus, MemoryMb: row.MemoryMb,
-		DiskMb: row.DiskMb, Isolation: row.Isolation, Egress: row.Egress, Env: row.Env, Metadata: row.Metadata,
-		UpdatedAt: row.UpdatedAt,
-	})
-	if err != nil {
-		return old, fmt.Errorf("update the record: %w", err)
-	}
-	if n != 1 {
-		return old, wrongState(old.State)
+	if err := swap(ctx, q, from, row); err != nil {
+		return old, err
 	}
 	if err := changeIntent(ctx, q, row.ID, now, c); err != nil {
 		return old, err
@@ -109,6 +104,52 @@ func (s *Store) transition(ctx context.Context, q *storedb.Queries, id sandbox.I
 		c.Event.Type = string(to)
 	}
 	return sb, insertEvent(ctx, q, now, sb, c.Event)
+}
+
+// swap writes a record that is in the state from.
+func swap(ctx context.Context, q *storedb.Queries, from sandbox.State, row storedb.Sandbox) error {
+	n, err := q.UpdateSandbox(ctx, storedb.UpdateSandboxParams{
+		ID: row.ID, State: string(from), NextState: row.State, TemplateHash: row.TemplateHash, FailReason: row.FailReason,
+		UnresponsiveSince: row.UnresponsiveSince, Instance: row.Instance, Vcpus: row.Vcpus, MemoryMb: row.MemoryMb,
+		DiskMb: row.DiskMb, Isolation: row.Isolation, Egress: row.Egress, Env: row.Env, Metadata: row.Metadata,
+		UpdatedAt: row.UpdatedAt, IdleTimeoutMs: row.IdleTimeoutMs, MaxLifetimeMs: row.MaxLifetimeMs,
+	})
+	if err != nil {
+		return fmt.Errorf("update the record: %w", err)
+	}
+	if n != 1 {
+		return wrongState(from)
+	}
+	return nil
+}
+
+// Update changes a record without changing its state. It must not touch its id or project.
+func (s *Store) Update(ctx context.Context, project string, id sandbox.ID, apply func(*sandbox.Sandbox) error, e Event) (sandbox.Sandbox, error) {
+	var sb sandbox.Sandbox
+	err := s.tx(ctx, func(q *storedb.Queries) error {
+		old, err := one(q.GetSandbox(ctx, storedb.GetSandboxParams{ID: string(id), Project: project}))
+		if err != nil {
+			return err
+		}
+		sb = old
+		if err := apply(&sb); err != nil {
+			return err
+		}
+		now := s.now()
+		sb.ID, sb.Project, sb.State, sb.UpdatedAt = old.ID, old.Project, old.State, now
+		row, err := toRow(sb)
+		if err != nil {
+			return err
+		}
+		if err := swap(ctx, q, old.State, row); err != nil {
+			return err
+		}
+		return insertEvent(ctx, q, now, sb, e)
+	})
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("update sandbox %s: %w", id, err)
+	}
+	return sb, nil
 }
 
 func changeIntent(ctx context.Context, q *storedb.Queries, id string, now time.Time, c Change) error {
@@ -159,6 +200,19 @@ func (s *Store) OfNode(ctx context.Context, node string) ([]sandbox.Sandbox, err
 	return fromRows(rows)
 }
 
+// CountStates counts the sandboxes of a node by state, stopped ones left out.
+func (s *Store) CountStates(ctx context.Context, node string) (map[string]int, error) {
+	rows, err := s.read.CountStates(ctx, node)
+	if err != nil {
+		return nil, fmt.Errorf("count the sandboxes of node %s: %w", node, err)
+	}
+	counts := make(map[string]int, len(rows))
+	for _, r := range rows {
+		counts[r.State] = int(r.N)
+	}
+	return counts, nil
+}
+
 // CountOnTemplate returns how many sandboxes of any project stand on a template.
 func (s *Store) CountOnTemplate(ctx context.Context, name string) (int, error) {
 	n, err := s.read.CountOnTemplate(ctx, name)
@@ -180,7 +234,7 @@ func (s *Store) MarkUnresponsive(ctx context.Context, sb sandbox.Sandbox, reason
 		if n == 0 {
 			return nil
 		}
-		return insertEvent(ctx, q, now, sb, Event{Type: "unresponsive", Reason: reason})
+		return insertEvent(ctx, q, now, sb, Event{Type: "unresponsive", Cause: "guest", Reason: reason})
 	})
 }
 
@@ -195,7 +249,7 @@ func (s *Store) ClearUnresponsive(ctx context.Context, sb sandbox.Sandbox) error
 		if n == 0 {
 			return nil
 		}
-		return insertEvent(ctx, q, now, sb, Event{Type: "responsive"})
+		return insertEvent(ctx, q, now, sb, Event{Type: "responsive", Cause: "guest", Reason: "the guest answers again"})
 	})
 }
 
@@ -289,7 +343,8 @@ func fromRow(r storedb.Sandbox) (sandbox.Sandbox, error) {
 		State: sandbox.State(r.State), FailReason: r.FailReason,
 		Instance:  sandbox.InstanceID(r.Instance),
 		Shape:     sandbox.Shape{VCPUs: int(r.Vcpus), MemoryMB: int(r.MemoryMb), DiskMB: int(r.DiskMb)},
-		Isolation: sandbox.Isolation(r.Isolation), Egress: r.Egress != 0,
+		Isolation: sandbox.Isolation(r.Isolation), Egress: r.Egress != 0, Idempotency: r.Idempotency,
+		IdleTimeout: time.Duration(r.IdleTimeoutMs) * time.Millisecond, MaxLifetime: time.Duration(r.MaxLifetimeMs) * time.Millisecond,
 		CreatedAt: time.UnixMicro(r.CreatedAt).UTC(), UpdatedAt: time.UnixMicro(r.UpdatedAt).UTC(),
 	}
 	if r.UnresponsiveSince != 0 {
@@ -310,7 +365,8 @@ func toRow(sb sandbox.Sandbox) (storedb.Sandbox, error) {
 		Template: sb.Template, TemplateHash: sb.TemplateHash,
 		State: string(sb.State), FailReason: sb.FailReason, Instance: string(sb.Instance),
 		Vcpus: int64(sb.Shape.VCPUs), MemoryMb: int64(sb.Shape.MemoryMB), DiskMb: int64(sb.Shape.DiskMB),
-		Isolation: string(sb.Isolation),
+		Isolation: string(sb.Isolation), Idempotency: sb.Idempotency,
+		IdleTimeoutMs: sb.IdleTimeout.Milliseconds(), MaxLifetimeMs: sb.MaxLifetime.Milliseconds(),
 		CreatedAt: sb.CreatedAt.UnixMicro(), UpdatedAt: sb.UpdatedAt.UnixMicro(),
 	}
 	if sb.Egress {

@@ -16,13 +16,13 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pressly/goose/v3"
-	"modernc.org/sqlite" // also the driver "sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
+	_ "modernc.org/sqlite" // the driver "sqlite"
 
-	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/store/storedb"
 )
 
@@ -40,6 +40,11 @@ type Store struct {
 	reader *sql.DB
 	read   *storedb.Queries
 	now    func() time.Time
+
+	mu      sync.Mutex
+	changed chan struct{} // guarded by mu
+
+	ballast atomic.Pointer[ballast] // nil: none is kept
 }
 
 // Open opens the database file at path, making or upgrading it as needed.
@@ -64,7 +69,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, writer.Close())
 	}
-	return &Store{writer: writer, reader: reader, read: storedb.New(reader), now: time.Now}, nil
+	return &Store{writer: writer, reader: reader, read: storedb.New(reader), now: time.Now, changed: make(chan struct{})}, nil
 }
 
 // keepPrivate makes the database a file that only this user can read: machines run
@@ -118,47 +123,70 @@ func (s *Store) Close() error {
 	return errors.Join(s.reader.Close(), s.writer.Close())
 }
 
-// diskFullRetry is when a change that found no room may be tried again.
-const diskFullRetry = 30 * time.Second
+// grow is tx for what makes something new: while the disk is full it is refused.
+func (s *Store) grow(ctx context.Context, f func(*storedb.Queries) error) error {
+	if s.Full() {
+		return errDiskFull(nil)
+	}
+	err := s.once(ctx, f)
+	if !s.isFull(err) {
+		return err
+	}
+	return errors.Join(errDiskFull(err), s.DiskFull())
+}
 
-// tx runs f in one write transaction, which commits when f returns nil. It is
-// where a full disk gets a name that a caller can read.
+// tx runs f in one write transaction, which commits when f returns nil. On a full disk
+// it removes the ballast and runs f again.
 func (s *Store) tx(ctx context.Context, f func(*storedb.Queries) error) error {
-	err := s.writeTx(ctx, f)
-	var e *sqlite.Error
-	// The low byte is the primary code, what is above it says more.
-	if errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_FULL {
-		return &sandbox.Error{
-			Kind: sandbox.Unavailable, Code: "host_disk_full", RetryAfter: diskFullRetry,
-			Message: "the host's disk is full; delete sandboxes or templates, or give it more room", Err: err,
-		}
+	err := s.once(ctx, f)
+	if !s.isFull(err) {
+		return err
+	}
+	if ferr := s.DiskFull(); ferr != nil {
+		return errors.Join(errDiskFull(err), ferr)
+	}
+	if err = s.once(ctx, f); s.isFull(err) {
+		return errDiskFull(err)
 	}
 	return err
 }
 
-func (s *Store) writeTx(ctx context.Context, f func(*storedb.Queries) error) error {
+func (s *Store) once(ctx context.Context, f func(*storedb.Queries) error) error {
 	tx, err := s.writer.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
 	if err := f(storedb.New(tx)); err != nil {
-		return errors.Join(err, tx.Rollback())
+		// After some errors SQLite has rolled back by itself; then this one says so.
+		_ = tx.Rollback()
+		return err
 	}
 	if err := tx.Commit(); err != nil {
+		_ = tx.Rollback()
 		return fmt.Errorf("commit: %w", err)
 	}
+	s.announce()
 	return nil
 }
 
+// maxEvents bounds how many events are kept, whatever their age.
+const maxEvents = 1_000_000
+
 // Purge forgets stopped and failed sandboxes that have not changed since ended,
-// and events older than events.
-func (s *Store) Purge(ctx context.Context, ended, events time.Time) error {
+// and events and answers older than events and answers.
+func (s *Store) Purge(ctx context.Context, ended, events, answers time.Time) error {
 	return s.tx(ctx, func(q *storedb.Queries) error {
+		if _, err := q.DeleteAnswersBefore(ctx, answers.UnixMicro()); err != nil {
+			return fmt.Errorf("forget old answers: %w", err)
+		}
 		if _, err := q.DeleteEndedBefore(ctx, ended.UnixMicro()); err != nil {
 			return fmt.Errorf("forget sandboxes that ended: %w", err)
 		}
 		if _, err := q.DeleteEventsBefore(ctx, events.UnixMicro()); err != nil {
 			return fmt.Errorf("forget old events: %w", err)
+		}
+		if _, err := q.DeleteEventsBeyond(ctx, maxEvents); err != nil {
+			return fmt.Errorf("forget too many events: %w", err)
 		}
 		return nil
 	})

@@ -59,7 +59,7 @@ func TestRecordSurvivesReopening(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := s.Create(t.Context(), sample(), "create")
+	made, err := s.Create(t.Context(), sample(), "create", Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +83,26 @@ func TestRecordSurvivesReopening(t *testing.T) {
 	}
 }
 
+func TestDatabaseIsPrivate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ramet.db")
+	if err := os.WriteFile(path, nil, 0o644); err != nil { // as older versions made it
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Create(t.Context(), sample(), "create", Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if st, err := os.Stat(path + suffix); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("ramet.db%s: %v %v", suffix, st.Mode(), err)
+		}
+	}
+}
+
 // states are all of them.
 var states = []sandbox.State{
 	sandbox.Creating, sandbox.Running, sandbox.Hibernating, sandbox.Hibernated,
@@ -96,7 +116,7 @@ func TestTransitionsFollowTheTable(t *testing.T) {
 	s := opened(t)
 	rapid.Check(t, func(r *rapid.T) {
 		ctx := t.Context()
-		made, err := s.Create(ctx, sample(), "create")
+		made, err := s.Create(ctx, sample(), "create", Limits{})
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -157,7 +177,7 @@ func check(r *rapid.T, s *Store, id sandbox.ID, state sandbox.State, reason, int
 
 func TestOneOfManyTransitionsWins(t *testing.T) {
 	s := opened(t)
-	made, err := s.Create(t.Context(), sample(), "create")
+	made, err := s.Create(t.Context(), sample(), "create", Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +205,7 @@ func TestOneOfManyTransitionsWins(t *testing.T) {
 
 func TestUnresponsiveOnlyWhileRunning(t *testing.T) {
 	s, ctx := opened(t), t.Context()
-	sb, err := s.Create(ctx, sample(), "create")
+	sb, err := s.Create(ctx, sample(), "create", Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,11 +240,11 @@ func TestPurge(t *testing.T) {
 	s, ctx := opened(t), t.Context()
 	now := time.Now()
 	s.now = func() time.Time { return now }
-	stopped, err := s.Create(ctx, sample(), "create")
+	stopped, err := s.Create(ctx, sample(), "create", Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	live, err := s.Create(ctx, sample(), "create")
+	live, err := s.Create(ctx, sample(), "create", Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,13 +253,13 @@ func TestPurge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Purge(ctx, now.Add(-time.Hour), now.Add(-time.Hour)); err != nil {
+	if err := s.Purge(ctx, now.Add(-time.Hour), now.Add(-time.Hour), now.Add(-time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Get(ctx, "p", stopped.ID); err != nil {
 		t.Errorf("too early: %v", err)
 	}
-	if err := s.Purge(ctx, now.Add(time.Hour), now.Add(time.Hour)); err != nil {
+	if err := s.Purge(ctx, now.Add(time.Hour), now.Add(time.Hour), now.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Get(ctx, "p", stopped.ID); sandbox.KindOf(err) != sandbox.NotFound {
@@ -259,7 +279,7 @@ func TestListPagesWithoutHoles(t *testing.T) {
 	s.now = func() time.Time { return now } // all at the same time: only the id orders
 	want := map[sandbox.ID]bool{}
 	for range 25 {
-		sb, err := s.Create(ctx, sample(), "create")
+		sb, err := s.Create(ctx, sample(), "create", Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -305,10 +325,10 @@ func TestKeysByHash(t *testing.T) {
 	if err != nil || got != k {
 		t.Errorf("%+v %v", got, err)
 	}
-	if err := s.DeleteKey(ctx, "other", k.ID); sandbox.KindOf(err) != sandbox.NotFound {
+	if err := s.DeleteKey(ctx, "key_9"); sandbox.KindOf(err) != sandbox.NotFound {
 		t.Errorf("another project: %v", err)
 	}
-	if err := s.DeleteKey(ctx, "p", k.ID); err != nil {
+	if err := s.DeleteKey(ctx, k.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.KeyByHash(ctx, hash); sandbox.KindOf(err) != sandbox.NotFound {
@@ -354,7 +374,7 @@ func TestOnlyTheServersUserCanReadTheRecords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Create(t.Context(), sample(), "create"); err != nil {
+		if _, err := s.Create(t.Context(), sample(), "create", Limits{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, suffix := range []string{"", "-wal", "-shm"} {
@@ -384,9 +404,9 @@ func TestFullDiskIsUnavailableAndPasses(t *testing.T) {
 	}
 	big := sample()
 	big.Env["BIG"] = strings.Repeat("x", 1<<20)
-	_, err := s.Create(t.Context(), big, "create")
+	_, err := s.Create(t.Context(), big, "create", Limits{})
 	var e *sandbox.Error
-	if !errors.As(err, &e) || e.Kind != sandbox.Unavailable || e.Code != "host_disk_full" || e.RetryAfter <= 0 {
+	if !errors.As(err, &e) || e.Kind != sandbox.Unavailable || e.Code != "server_disk_full" || e.RetryAfter <= 0 {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Get(t.Context(), "p", big.ID); sandbox.KindOf(err) != sandbox.NotFound {
@@ -395,7 +415,7 @@ func TestFullDiskIsUnavailableAndPasses(t *testing.T) {
 	if _, err := s.writer.Exec("PRAGMA max_page_count = 1000000"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Create(t.Context(), big, "create"); err != nil {
+	if _, err := s.Create(t.Context(), big, "create", Limits{}); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
 }
@@ -409,7 +429,7 @@ func TestPurgeForgetsWhatEnded(t *testing.T) {
 		sandbox.Failed:  {sandbox.Running, sandbox.Failed},
 		sandbox.Stopped: {sandbox.Stopping, sandbox.Stopped},
 	} {
-		sb, err := s.Create(ctx, sample(), "create")
+		sb, err := s.Create(ctx, sample(), "create", Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -424,7 +444,7 @@ func TestPurgeForgetsWhatEnded(t *testing.T) {
 		before time.Time
 		left   int
 	}{{time.Now().Add(-time.Hour), 3}, {time.Now().Add(time.Hour), 1}} {
-		if err := s.Purge(ctx, c.before, c.before); err != nil {
+		if err := s.Purge(ctx, c.before, c.before, c.before); err != nil {
 			t.Fatal(err)
 		}
 		list, _, err := s.List(ctx, "p", ListOptions{Limit: 10, State: "any"})

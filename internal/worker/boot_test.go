@@ -134,7 +134,7 @@ func TestStartErrors(t *testing.T) {
 			b := newBench(t, nil)
 			b.host.Fail(step, unix.ENOSPC)
 			_, err := b.Start(b.ctx(), b.request())
-			if e := userError(t, err); e.Kind != sandbox.Unavailable || e.Code != "host_disk_full" || e.RetryAfter <= 0 {
+			if e := userError(t, err); e.Kind != sandbox.Unavailable || e.Code != "server_disk_full" || e.RetryAfter <= 0 {
 				t.Errorf("the user is told %v %s %q", e.Kind, e.Code, e.Message)
 			}
 		})

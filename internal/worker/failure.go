@@ -74,7 +74,7 @@ func diskFull(err error) error {
 		return err // it says so already
 	}
 	return &sandbox.Error{
-		Kind: sandbox.Unavailable, Code: "host_disk_full", RetryAfter: diskFullRetry,
+		Kind: sandbox.Unavailable, Code: "server_disk_full", RetryAfter: diskFullRetry,
 		Message: "the host's disk is full; delete sandboxes or templates, or try again later", Err: err,
 	}
 }

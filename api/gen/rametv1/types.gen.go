@@ -224,29 +224,37 @@ type Info struct {
 
 // Key defines model for Key.
 type Key struct {
+	// Admin Whether it may make projects, and keys of any project.
+	Admin     bool      `json:"admin"`
 	CreatedAt time.Time `json:"created_at"`
 	Id        string    `json:"id"`
 	Name      string    `json:"name"`
 
 	// Prefix The first characters of the secret.
-	Prefix string `json:"prefix"`
+	Prefix  string `json:"prefix"`
+	Project string `json:"project"`
 }
 
 // KeyCreate defines model for KeyCreate.
 type KeyCreate struct {
 	// Name To recognise the key by.
 	Name *string `json:"name,omitempty"`
+
+	// Project The project that it belongs to. Default is the caller's own; only an admin's key may name another.
+	Project *string `json:"project,omitempty"`
 }
 
 // KeyCreated defines model for KeyCreated.
 type KeyCreated struct {
+	Admin     bool      `json:"admin"`
 	CreatedAt time.Time `json:"created_at"`
 	Id        string    `json:"id"`
 
 	// Key The secret.
-	Key    string `json:"key"`
-	Name   string `json:"name"`
-	Prefix string `json:"prefix"`
+	Key     string `json:"key"`
+	Name    string `json:"name"`
+	Prefix  string `json:"prefix"`
+	Project string `json:"project"`
 }
 
 // KeyList defines model for KeyList.
@@ -403,23 +411,69 @@ type ProcessStart struct {
 	User *string `json:"user,omitempty"`
 }
 
+// Project defines model for Project.
+type Project struct {
+	CreatedAt time.Time `json:"created_at"`
+
+	// DiskMb What is promised to them, and to those that hibernate.
+	DiskMb      int `json:"disk_mb"`
+	MaxDiskMb   int `json:"max_disk_mb"`
+	MaxMemoryMb int `json:"max_memory_mb"`
+
+	// MaxSandboxes The limit in force, the project's own or the server's. 0: none.
+	MaxSandboxes int `json:"max_sandboxes"`
+
+	// MemoryMb What is promised to them.
+	MemoryMb int    `json:"memory_mb"`
+	Name     string `json:"name"`
+
+	// Sandboxes How many it has now that have neither stopped nor failed, nor hibernate.
+	Sandboxes int `json:"sandboxes"`
+}
+
+// ProjectList defines model for ProjectList.
+type ProjectList struct {
+	Projects []Project `json:"projects"`
+}
+
+// ProjectSet Each limit: a number above 0, 0 for the server's default, -1 for none.
+type ProjectSet struct {
+	// MaxDiskMb MiB of disk of all of them together.
+	MaxDiskMb *int `json:"max_disk_mb,omitempty"`
+
+	// MaxMemoryMb MiB of memory of all of them together.
+	MaxMemoryMb *int `json:"max_memory_mb,omitempty"`
+
+	// MaxSandboxes Sandboxes at one time.
+	MaxSandboxes *int `json:"max_sandboxes,omitempty"`
+}
+
 // Sandbox defines model for Sandbox.
 type Sandbox struct {
 	CreatedAt time.Time `json:"created_at"`
 	DiskMb    int       `json:"disk_mb"`
 	Egress    bool      `json:"egress"`
 
-	// FailReason One sentence, with the status `failed`.
+	// ExpiresAt The end of its maximum lifetime, if it has one.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+
+	// FailReason One sentence, with the status `failed`, and with `stopped` when the server stopped it: its idle timeout or maximum lifetime was over.
 	FailReason *string `json:"fail_reason,omitempty"`
 	Id         string  `json:"id"`
 
+	// IdleTimeoutS 0 is never.
+	IdleTimeoutS int `json:"idle_timeout_s"`
+
 	// Ignored Only in the answer to create. Fields that were accepted but have no effect yet.
-	Ignored   *[]string         `json:"ignored,omitempty"`
-	Isolation string            `json:"isolation"`
-	MemoryMb  int               `json:"memory_mb"`
-	Metadata  map[string]string `json:"metadata"`
-	Node      string            `json:"node"`
-	Region    string            `json:"region"`
+	Ignored   *[]string `json:"ignored,omitempty"`
+	Isolation string    `json:"isolation"`
+
+	// MaxLifetimeS 0 is never.
+	MaxLifetimeS int               `json:"max_lifetime_s"`
+	MemoryMb     int               `json:"memory_mb"`
+	Metadata     map[string]string `json:"metadata"`
+	Node         string            `json:"node"`
+	Region       string            `json:"region"`
 
 	// State Podflare's word: `ready` while the sandbox runs, otherwise the same as `status`.
 	State string `json:"state"`
@@ -450,8 +504,14 @@ type SandboxCreate struct {
 	// Env Environment of everything that runs in the sandbox. It is not shown again, since it may hold secrets.
 	Env *map[string]string `json:"env,omitempty"`
 
-	// IdleTimeoutSeconds Accepted from Podflare's clients; not enforced yet, see `ignored` in the answer.
+	// IdleTimeoutS Seconds without a call after which the sandbox is stopped, 0 to a year. 0 or absent is never. A call in flight, a stream included, is a call: a long silent one is not idleness. Reading the sandbox, its metrics, console and events is none, and neither is what runs detached in it.
+	IdleTimeoutS *int `json:"idle_timeout_s,omitempty"`
+
+	// IdleTimeoutSeconds Podflare's name of `idle_timeout_s`.
 	IdleTimeoutSeconds *int `json:"idle_timeout_seconds,omitempty"`
+
+	// MaxLifetimeS Seconds after its create at which the sandbox is stopped in any case, 0 to a year. 0 or absent is never.
+	MaxLifetimeS *int `json:"max_lifetime_s,omitempty"`
 
 	// MemoryMb MiB of memory, 512 to 16384 in steps of 128. Default 1024.
 	MemoryMb *int `json:"memory_mb,omitempty"`
@@ -471,11 +531,34 @@ type SandboxCreate struct {
 	// Template Default `default`.
 	Template *string `json:"template,omitempty"`
 
-	// TimeoutSeconds Accepted from Podflare's clients; not enforced yet, see `ignored` in the answer.
+	// TimeoutSeconds Podflare's name of `max_lifetime_s`.
 	TimeoutSeconds *int `json:"timeout_seconds,omitempty"`
 
 	// Vcpus 1, 2, 4 or 8. Default 2.
 	Vcpus *int `json:"vcpus,omitempty"`
+}
+
+// SandboxEvent defines model for SandboxEvent.
+type SandboxEvent struct {
+	// Cause One word: what brought it about. `create`, `delete` and `update` are calls; `create_failed`; `idle_timeout` and `max_lifetime`; `machine_exit`:
+	// the machine ended by itself; `restart`: found when the server started; `cleanup`: an earlier attempt did not get through; `guest`.
+	Cause string            `json:"cause"`
+	Data  map[string]string `json:"data"`
+
+	// Id Grows from event to event.
+	Id int64 `json:"id"`
+
+	// Reason One sentence.
+	Reason  string `json:"reason"`
+	Sandbox string `json:"sandbox"`
+
+	// State The status of the sandbox after it.
+	State string    `json:"state"`
+	Time  time.Time `json:"time"`
+
+	// Type The status that the sandbox got (`creating`, `running`, `stopping`, `stopped`, `failed`, …), `create_failed`, `updated`, or what else
+	// happened: `unresponsive`, `responsive`. Skip types you do not know.
+	Type string `json:"type"`
 }
 
 // SandboxList defines model for SandboxList.
@@ -483,6 +566,45 @@ type SandboxList struct {
 	// NextCursor Absent on the last page.
 	NextCursor *string   `json:"next_cursor,omitempty"`
 	Sandboxes  []Sandbox `json:"sandboxes"`
+}
+
+// SandboxUpdate What is absent stays as it was.
+type SandboxUpdate struct {
+	// IdleTimeoutS 0 is never.
+	IdleTimeoutS *int `json:"idle_timeout_s,omitempty"`
+
+	// IdleTimeoutSeconds Podflare's name of `idle_timeout_s`.
+	IdleTimeoutSeconds *int `json:"idle_timeout_seconds,omitempty"`
+
+	// MaxLifetimeS 0 is never. It counts from the create: one that is over already stops the sandbox at once.
+	MaxLifetimeS *int `json:"max_lifetime_s,omitempty"`
+
+	// Metadata Merged into what is there. A value of null removes its key.
+	Metadata *map[string]*string `json:"metadata,omitempty"`
+
+	// TimeoutSeconds Podflare's name of `max_lifetime_s`.
+	TimeoutSeconds *int `json:"timeout_seconds,omitempty"`
+}
+
+// SandboxUsage defines model for SandboxUsage.
+type SandboxUsage struct {
+	// DiskBytes What it has written.
+	DiskBytes int64 `json:"disk_bytes"`
+
+	// DiskMb What is promised to it.
+	DiskMb int    `json:"disk_mb"`
+	Id     string `json:"id"`
+
+	// MemoryMb What is promised to it.
+	MemoryMb int `json:"memory_mb"`
+
+	// OwnBytes Memory of its guest that it shares with nobody.
+	OwnBytes int64 `json:"own_bytes"`
+
+	// PssBytes Memory of its machine, with its share of what it shares with others.
+	PssBytes int64  `json:"pss_bytes"`
+	Status   string `json:"status"`
+	Template string `json:"template"`
 }
 
 // SignalRequest defines model for SignalRequest.
@@ -514,10 +636,30 @@ type TemplateList struct {
 	Templates []Template `json:"templates"`
 }
 
+// TemplateUsage defines model for TemplateUsage.
+type TemplateUsage struct {
+	// DiskBytes On disk, its snapshots included. All its sandboxes share it.
+	DiskBytes int64  `json:"disk_bytes"`
+	Hash      string `json:"hash"`
+	Name      string `json:"name"`
+
+	// Sandboxes How many of the caller's stand on it.
+	Sandboxes int `json:"sandboxes"`
+}
+
+// Usage defines model for Usage.
+type Usage struct {
+	Sandboxes []SandboxUsage  `json:"sandboxes"`
+	Templates []TemplateUsage `json:"templates"`
+}
+
 // Written defines model for Written.
 type Written struct {
 	Bytes int64 `json:"bytes"`
 }
+
+// IdempotencyKey defines model for IdempotencyKey.
+type IdempotencyKey = string
 
 // Mode defines model for Mode.
 type Mode = string
@@ -537,6 +679,33 @@ type SandboxID = string
 // User defines model for User.
 type User = string
 
+// StreamEventsParams defines parameters for StreamEvents.
+type StreamEventsParams struct {
+	// Since Only events behind this id, or later than this time (RFC 3339). Default: all that are kept.
+	Since *string `form:"since,omitempty" json:"since,omitempty"`
+
+	// Sandbox Only events of this sandbox.
+	Sandbox *string `form:"sandbox,omitempty" json:"sandbox,omitempty"`
+
+	// Follow `false` ends the answer with the last event that there is.
+	Follow *bool `form:"follow,omitempty" json:"follow,omitempty"`
+
+	// LastEventID Wins over `since`.
+	LastEventID *string `json:"Last-Event-ID,omitempty"`
+}
+
+// ListKeysParams defines parameters for ListKeys.
+type ListKeysParams struct {
+	// Project The project whose keys to list, for an admin's key. Default is the caller's own.
+	Project *string `form:"project,omitempty" json:"project,omitempty"`
+}
+
+// CreateKeyParams defines parameters for CreateKey.
+type CreateKeyParams struct {
+	// IdempotencyKey Makes repetitions of the call safe, see the introduction.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // ListSandboxesParams defines parameters for ListSandboxes.
 type ListSandboxesParams struct {
 	// Limit How many to return, 1 to 1000.
@@ -550,6 +719,12 @@ type ListSandboxesParams struct {
 
 	// Metadata Only sandboxes whose metadata has this `key=value`. May be repeated; all must match.
 	Metadata *[]string `form:"metadata,omitempty" json:"metadata,omitempty"`
+}
+
+// CreateSandboxParams defines parameters for CreateSandbox.
+type CreateSandboxParams struct {
+	// IdempotencyKey Makes repetitions of the call safe, see the introduction.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ReadArchiveParams defines parameters for ReadArchive.
@@ -630,6 +805,12 @@ type StatFileParams struct {
 	Follow *bool `form:"follow,omitempty" json:"follow,omitempty"`
 }
 
+// StartProcessParams defines parameters for StartProcess.
+type StartProcessParams struct {
+	// IdempotencyKey Makes repetitions of the call safe, see the introduction.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // WriteStdinParams defines parameters for WriteStdin.
 type WriteStdinParams struct {
 	// Eof Close standard input after the body.
@@ -645,8 +826,14 @@ type StreamProcessParams struct {
 // CreateKeyJSONRequestBody defines body for CreateKey for application/json ContentType.
 type CreateKeyJSONRequestBody = KeyCreate
 
+// SetProjectJSONRequestBody defines body for SetProject for application/json ContentType.
+type SetProjectJSONRequestBody = ProjectSet
+
 // CreateSandboxJSONRequestBody defines body for CreateSandbox for application/json ContentType.
 type CreateSandboxJSONRequestBody = SandboxCreate
+
+// UpdateSandboxJSONRequestBody defines body for UpdateSandbox for application/json ContentType.
+type UpdateSandboxJSONRequestBody = SandboxUpdate
 
 // ExecJSONRequestBody defines body for Exec for application/json ContentType.
 type ExecJSONRequestBody = ExecRequest

@@ -220,7 +220,7 @@ func (e *emitter) finish(r *http.Request, run *run, word, arg string, c call) bo
 
 // StartProcess implements the API. The programs are "cat", "args" (prints what
 // it was started with), "code LINE..." (the language above) and "sleepy".
-func (s *Server) StartProcess(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
+func (s *Server) StartProcess(w http.ResponseWriter, r *http.Request, id v1.SandboxID, _ v1.StartProcessParams) {
 	b := s.live(w, id)
 	if b == nil {
 		return

@@ -34,6 +34,7 @@ type Server struct {
 	order     []string // ids, newest first
 	templates map[string]v1.Template
 	keys      map[string]v1.KeyCreated
+	projects  map[string]v1.Project
 	runs      map[string]*run
 	made      int
 }
@@ -51,6 +52,7 @@ func New(dir string) *Server {
 	return &Server{
 		dir: dir, version: "1.2.3-test", pid: os.Getpid(),
 		sandboxes: map[string]*box{}, runs: map[string]*run{}, keys: map[string]v1.KeyCreated{},
+		projects:  map[string]v1.Project{"default": {Name: "default", Sandboxes: 1, MemoryMb: 1024, DiskMb: 4096, CreatedAt: built}},
 		templates: map[string]v1.Template{"default": {Name: "default", Hash: strings.Repeat("ab", 32), SizeBytes: 700 << 20, BuiltAt: built, Goldens: []int{2}}},
 	}
 }
@@ -126,7 +128,7 @@ func (s *Server) GetCapacity(w http.ResponseWriter, _ *http.Request) {
 }
 
 // CreateSandbox implements the API.
-func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request) {
+func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request, _ v1.CreateSandboxParams) {
 	req, ok := read[v1.SandboxCreate](w, r)
 	if !ok {
 		return
@@ -151,6 +153,7 @@ func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request) {
 		Id: id, State: "ready", Status: "running", Template: template, TemplateHash: s.templates[template].Hash,
 		MemoryMb: memory, Vcpus: valueOr(req.Vcpus, 2), DiskMb: valueOr(req.DiskMb, 4096), Egress: valueOr(req.Egress, true),
 		Metadata: valueOr(req.Metadata, map[string]string{}), Isolation: "emulated", Region: "local", Node: "testnode",
+		IdleTimeoutS: valueOr(req.IdleTimeoutS, 0), MaxLifetimeS: valueOr(req.MaxLifetimeS, 0),
 		CreatedAt: now, UpdatedAt: now,
 	}}
 	if err := os.MkdirAll(filepath.Join(b.dir, "root"), 0o755); err != nil {
@@ -235,6 +238,49 @@ func (s *Server) live(w http.ResponseWriter, id string) *box {
 func (s *Server) GetSandbox(w http.ResponseWriter, _ *http.Request, id v1.SandboxID) {
 	if b := s.find(w, id); b != nil {
 		answer(w, b.Sandbox)
+	}
+}
+
+// UpdateSandbox implements the API.
+func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
+	req, ok := read[v1.SandboxUpdate](w, r)
+	if !ok {
+		return
+	}
+	b := s.find(w, id)
+	if b == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.IdleTimeoutS, b.MaxLifetimeS = valueOr(req.IdleTimeoutS, b.IdleTimeoutS), valueOr(req.MaxLifetimeS, b.MaxLifetimeS)
+	for k, v := range valueOr(req.Metadata, nil) {
+		if v == nil {
+			delete(b.Metadata, k)
+		} else {
+			b.Metadata[k] = *v
+		}
+	}
+	answer(w, b.Sandbox)
+}
+
+// StreamEvents implements the API: three events, then silence.
+func (s *Server) StreamEvents(w http.ResponseWriter, r *http.Request, params v1.StreamEventsParams) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	id := "sbx_" + strings.Repeat("1", 30) + "01"
+	for i, typ := range []string{"creating", "running", "stopped"} {
+		if fmt.Sprint(i+1) <= valueOr(params.Since, "0") {
+			continue
+		}
+		b, _ := json.Marshal(v1.SandboxEvent{
+			Id: int64(i + 1), Time: time.Now().UTC(), Sandbox: id, Type: typ, State: typ,
+			Reason: "no call for 1m0s, its idle timeout", Cause: "idle_timeout", Data: map[string]string{},
+		})
+		fmt.Fprintf(w, ":\n\nid: %d\nevent: %s\ndata: %s\n\n", i+1, typ, b)
+	}
+	w.(http.Flusher).Flush()
+	if valueOr(params.Follow, true) {
+		<-r.Context().Done()
 	}
 }
 
@@ -332,19 +378,22 @@ func (s *Server) DeleteTemplate(w http.ResponseWriter, _ *http.Request, name str
 }
 
 // ListKeys implements the API.
-func (s *Server) ListKeys(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) ListKeys(w http.ResponseWriter, _ *http.Request, params v1.ListKeysParams) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := []v1.Key{}
 	for _, k := range s.keys {
-		list = append(list, v1.Key{Id: k.Id, Name: k.Name, Prefix: k.Prefix, CreatedAt: k.CreatedAt})
+		if k.Project != valueOr(params.Project, "default") {
+			continue
+		}
+		list = append(list, v1.Key{Id: k.Id, Name: k.Name, Project: k.Project, Prefix: k.Prefix, CreatedAt: k.CreatedAt})
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].Id < list[j].Id })
 	answer(w, v1.KeyList{Keys: list})
 }
 
 // CreateKey implements the API.
-func (s *Server) CreateKey(w http.ResponseWriter, r *http.Request) {
+func (s *Server) CreateKey(w http.ResponseWriter, r *http.Request, _ v1.CreateKeyParams) {
 	req, ok := read[v1.KeyCreate](w, r)
 	if !ok {
 		return
@@ -354,7 +403,7 @@ func (s *Server) CreateKey(w http.ResponseWriter, r *http.Request) {
 	n := len(s.keys) + 1
 	k := v1.KeyCreated{
 		Id: fmt.Sprintf("key_%016x", n), Name: valueOr(req.Name, ""), Key: fmt.Sprintf("rmt_secret_%d", n),
-		Prefix: "rmt_secr", CreatedAt: time.Now().UTC(),
+		Project: valueOr(req.Project, "default"), Prefix: "rmt_secr", CreatedAt: time.Now().UTC(),
 	}
 	s.keys[k.Id] = k
 	answer(w, k)
@@ -370,6 +419,82 @@ func (s *Server) DeleteKey(w http.ResponseWriter, _ *http.Request, id string) {
 	}
 	delete(s.keys, id)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// ListProjects implements the API.
+func (s *Server) ListProjects(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []v1.Project{}
+	for _, p := range s.projects {
+		list = append(list, p)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	answer(w, v1.ProjectList{Projects: list})
+}
+
+// GetProject implements the API.
+func (s *Server) GetProject(w http.ResponseWriter, _ *http.Request, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, found := s.projects[name]
+	if !found {
+		fail(w, 404, "project_not_found", "project not found")
+		return
+	}
+	answer(w, p)
+}
+
+// SetProject implements the API. The server's default is no limit.
+func (s *Server) SetProject(w http.ResponseWriter, r *http.Request, name string) {
+	req, ok := read[v1.ProjectSet](w, r)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, found := s.projects[name]
+	if !found {
+		p = v1.Project{Name: name, CreatedAt: time.Now().UTC()}
+	}
+	p.MaxSandboxes = max(0, valueOr(req.MaxSandboxes, p.MaxSandboxes))
+	p.MaxMemoryMb = max(0, valueOr(req.MaxMemoryMb, p.MaxMemoryMb))
+	p.MaxDiskMb = max(0, valueOr(req.MaxDiskMb, p.MaxDiskMb))
+	s.projects[name] = p
+	answer(w, p)
+}
+
+// Backup is what the fake server's backups hold.
+const Backup = "the records of a fake server"
+
+// GetBackup implements the API.
+func (s *Server) GetBackup(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/gzip")
+	fmt.Fprint(w, Backup)
+}
+
+// GetServerMetrics implements the API.
+func (s *Server) GetServerMetrics(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprint(w, "ramet_info 1\n")
+}
+
+// GetUsage implements the API.
+func (s *Server) GetUsage(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := v1.Usage{Sandboxes: []v1.SandboxUsage{}, Templates: []v1.TemplateUsage{}}
+	for _, id := range s.order {
+		if b := s.sandboxes[id]; b.Status == "running" {
+			out.Sandboxes = append(out.Sandboxes, v1.SandboxUsage{
+				Id: id, Template: b.Template, Status: b.Status, MemoryMb: b.MemoryMb, DiskMb: b.DiskMb,
+				PssBytes: 60 << 20, OwnBytes: 2 << 20, DiskBytes: 1 << 20,
+			})
+		}
+	}
+	for _, t := range s.templates {
+		out.Templates = append(out.Templates, v1.TemplateUsage{Name: t.Name, Hash: t.Hash, DiskBytes: t.SizeBytes, Sandboxes: len(out.Sandboxes)})
+	}
+	answer(w, out)
 }
 
 var errNoRun = errors.New("no such run")

@@ -69,6 +69,7 @@ func (a *agent) wait() { a.tasks.Wait() }
 
 // run is one run with its journal.
 type run struct {
+	began chan struct{} // closed when the start is in the journal
 	info  *agentv1.RunInfo
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -112,6 +113,7 @@ type out struct {
 }
 
 func (o out) Write(p []byte) (int, error) {
+	<-o.r.began // output comes behind the event that says that it began
 	b := slices.Clone(p)
 	if o.stderr {
 		o.r.add(&agentv1.Event{Kind: &agentv1.Event_Stderr{Stderr: b}})
@@ -161,7 +163,7 @@ func (s execService) start(req *agentv1.StartRequest, language, code string) (*r
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = time.Second
-	r := &run{cmd: cmd, more: make(chan struct{}), info: &agentv1.RunInfo{
+	r := &run{cmd: cmd, began: make(chan struct{}), more: make(chan struct{}), info: &agentv1.RunInfo{
 		RunId: req.RunId, Argv: req.Argv, Language: language, StartedUnixMillis: time.Now().UnixMilli(),
 	}}
 	cmd.Stdout, cmd.Stderr = out{r: r}, out{r: r, stderr: true}
@@ -177,6 +179,7 @@ func (s execService) start(req *agentv1.StartRequest, language, code string) (*r
 	s.a.mu.Lock()
 	s.a.runs[req.RunId] = r
 	s.a.mu.Unlock()
+	defer close(r.began)
 	if err := cmd.Start(); err != nil {
 		r.add(&agentv1.Event{Kind: &agentv1.Event_Exit{Exit: &agentv1.Exit{
 			Code: 127, Reason: agentv1.Reason_START_FAILED, Message: "there is no program " + req.Argv[0],

@@ -12,6 +12,15 @@ type Event struct {
 	Type    string
 	Reason  string
 	Data    string
+	Cause   string
+}
+
+type Idempotency struct {
+	Scope     string
+	Key       []byte
+	Request   []byte
+	Answer    []byte
+	CreatedAt int64
 }
 
 type Intent struct {
@@ -27,6 +36,15 @@ type Key struct {
 	Hash      []byte
 	Prefix    string
 	CreatedAt int64
+	Admin     int64
+}
+
+type Project struct {
+	Name         string
+	MaxSandboxes int64
+	MaxMemoryMb  int64
+	MaxDiskMb    int64
+	CreatedAt    int64
 }
 
 type Sandbox struct {
@@ -49,4 +67,7 @@ type Sandbox struct {
 	Metadata          string
 	CreatedAt         int64
 	UpdatedAt         int64
+	Idempotency       string
+	IdleTimeoutMs     int64
+	MaxLifetimeMs     int64
 }

@@ -37,38 +37,44 @@ func (q *Queries) CountOnTemplate(ctx context.Context, template string) (int64, 
 	return count, err
 }
 
-const deleteEventsBefore = `-- name: DeleteEventsBefore :execrows
-DELETE FROM events WHERE time < ?1
+const countStates = `-- name: CountStates :many
+SELECT state, count(*) AS n FROM sandboxes WHERE node = ?1 AND state <> 'stopped' GROUP BY state
 `
 
-func (q *Queries) DeleteEventsBefore(ctx context.Context, before int64) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deleteEventsBefore, before)
+type CountStatesRow struct {
+	State string
+	N     int64
+}
+
+func (q *Queries) CountStates(ctx context.Context, node string) ([]CountStatesRow, error) {
+	rows, err := q.db.QueryContext(ctx, countStates, node)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return result.RowsAffected()
+	defer rows.Close()
+	var items []CountStatesRow
+	for rows.Next() {
+		var i CountStatesRow
+		if err := rows.Scan(&i.State, &i.N); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
-const deleteIntent = `-- name: DeleteIntent :exec
-DELETE FROM intents WHERE sandbox = ?
+const deleteAnswersBefore = `-- name: DeleteAnswersBefore :execrows
+DELETE FROM idempotency WHERE created_at < ?1
 `
 
-func (q *Queries) DeleteIntent(ctx context.Context, sandbox string) error {
-	_, err := q.db.ExecContext(ctx, deleteIntent, sandbox)
-	return err
-}
-
-const deleteKey = `-- name: DeleteKey :execrows
-DELETE FROM keys WHERE id = ? AND project = ?
-`
-
-type DeleteKeyParams struct {
-	ID      string
-	Project string
-}
-
-func (q *Queries) DeleteKey(ctx context.Context, arg DeleteKeyParams) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deleteKey, arg.ID, arg.Project)
+func (q *Queries) DeleteAnswersBefore(ctx context.Context, before int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteAnswersBefore, before)
 	if err != nil {
 		return 0, err
 	}
@@ -87,8 +93,111 @@ func (q *Queries) DeleteEndedBefore(ctx context.Context, before int64) (int64, e
 	return result.RowsAffected()
 }
 
+const deleteEventsBefore = `-- name: DeleteEventsBefore :execrows
+DELETE FROM events WHERE time < ?1
+`
+
+func (q *Queries) DeleteEventsBefore(ctx context.Context, before int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteEventsBefore, before)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const deleteEventsBeyond = `-- name: DeleteEventsBeyond :execrows
+DELETE FROM events WHERE events.id <= (SELECT max(newest.id) FROM events AS newest) - ?1
+`
+
+func (q *Queries) DeleteEventsBeyond(ctx context.Context, keep int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteEventsBeyond, keep)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const deleteIntent = `-- name: DeleteIntent :exec
+DELETE FROM intents WHERE sandbox = ?
+`
+
+func (q *Queries) DeleteIntent(ctx context.Context, sandbox string) error {
+	_, err := q.db.ExecContext(ctx, deleteIntent, sandbox)
+	return err
+}
+
+const deleteKey = `-- name: DeleteKey :execrows
+DELETE FROM keys WHERE id = ?
+`
+
+func (q *Queries) DeleteKey(ctx context.Context, id string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteKey, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const getAnswer = `-- name: GetAnswer :one
+SELECT request, answer FROM idempotency WHERE scope = ?1 AND key = ?2 AND created_at > ?3
+`
+
+type GetAnswerParams struct {
+	Scope string
+	Key   []byte
+	Since int64
+}
+
+type GetAnswerRow struct {
+	Request []byte
+	Answer  []byte
+}
+
+func (q *Queries) GetAnswer(ctx context.Context, arg GetAnswerParams) (GetAnswerRow, error) {
+	row := q.db.QueryRowContext(ctx, getAnswer, arg.Scope, arg.Key, arg.Since)
+	var i GetAnswerRow
+	err := row.Scan(&i.Request, &i.Answer)
+	return i, err
+}
+
+const getKey = `-- name: GetKey :one
+SELECT id, project, name, hash, prefix, created_at, admin FROM keys WHERE id = ?
+`
+
+func (q *Queries) GetKey(ctx context.Context, id string) (Key, error) {
+	row := q.db.QueryRowContext(ctx, getKey, id)
+	var i Key
+	err := row.Scan(
+		&i.ID,
+		&i.Project,
+		&i.Name,
+		&i.Hash,
+		&i.Prefix,
+		&i.CreatedAt,
+		&i.Admin,
+	)
+	return i, err
+}
+
+const getProject = `-- name: GetProject :one
+SELECT name, max_sandboxes, max_memory_mb, max_disk_mb, created_at FROM projects WHERE name = ?
+`
+
+func (q *Queries) GetProject(ctx context.Context, name string) (Project, error) {
+	row := q.db.QueryRowContext(ctx, getProject, name)
+	var i Project
+	err := row.Scan(
+		&i.Name,
+		&i.MaxSandboxes,
+		&i.MaxMemoryMb,
+		&i.MaxDiskMb,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
 const getSandbox = `-- name: GetSandbox :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at FROM sandboxes WHERE id = ?1 AND project = ?2
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes WHERE id = ?1 AND project = ?2
 `
 
 type GetSandboxParams struct {
@@ -119,12 +228,15 @@ func (q *Queries) GetSandbox(ctx context.Context, arg GetSandboxParams) (Sandbox
 		&i.Metadata,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Idempotency,
+		&i.IdleTimeoutMs,
+		&i.MaxLifetimeMs,
 	)
 	return i, err
 }
 
 const getSandboxForChange = `-- name: GetSandboxForChange :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at FROM sandboxes WHERE id = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes WHERE id = ?1
 `
 
 func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, error) {
@@ -150,12 +262,15 @@ func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, 
 		&i.Metadata,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Idempotency,
+		&i.IdleTimeoutMs,
+		&i.MaxLifetimeMs,
 	)
 	return i, err
 }
 
 const insertEvent = `-- name: InsertEvent :exec
-INSERT INTO events (time, project, sandbox, type, reason, data) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO events (time, project, sandbox, type, reason, cause, data) VALUES (?, ?, ?, ?, ?, ?, ?)
 `
 
 type InsertEventParams struct {
@@ -164,6 +279,7 @@ type InsertEventParams struct {
 	Sandbox string
 	Type    string
 	Reason  string
+	Cause   string
 	Data    string
 }
 
@@ -174,13 +290,14 @@ func (q *Queries) InsertEvent(ctx context.Context, arg InsertEventParams) error 
 		arg.Sandbox,
 		arg.Type,
 		arg.Reason,
+		arg.Cause,
 		arg.Data,
 	)
 	return err
 }
 
 const insertKey = `-- name: InsertKey :execrows
-INSERT INTO keys (id, project, name, hash, prefix, created_at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO keys (id, project, name, hash, prefix, admin, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (hash) DO NOTHING
 `
 
@@ -190,6 +307,7 @@ type InsertKeyParams struct {
 	Name      string
 	Hash      []byte
 	Prefix    string
+	Admin     int64
 	CreatedAt int64
 }
 
@@ -200,6 +318,7 @@ func (q *Queries) InsertKey(ctx context.Context, arg InsertKeyParams) (int64, er
 		arg.Name,
 		arg.Hash,
 		arg.Prefix,
+		arg.Admin,
 		arg.CreatedAt,
 	)
 	if err != nil {
@@ -208,10 +327,29 @@ func (q *Queries) InsertKey(ctx context.Context, arg InsertKeyParams) (int64, er
 	return result.RowsAffected()
 }
 
+const insertProject = `-- name: InsertProject :execrows
+INSERT INTO projects (name, max_sandboxes, max_memory_mb, max_disk_mb, created_at) VALUES (?, 0, 0, 0, ?)
+ON CONFLICT (name) DO NOTHING
+`
+
+type InsertProjectParams struct {
+	Name      string
+	CreatedAt int64
+}
+
+func (q *Queries) InsertProject(ctx context.Context, arg InsertProjectParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, insertProject, arg.Name, arg.CreatedAt)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const insertSandbox = `-- name: InsertSandbox :exec
 INSERT INTO sandboxes (id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since,
-    instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency,
+    idle_timeout_ms, max_lifetime_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 `
 
 type InsertSandboxParams struct {
@@ -234,6 +372,9 @@ type InsertSandboxParams struct {
 	Metadata          string
 	CreatedAt         int64
 	UpdatedAt         int64
+	Idempotency       string
+	IdleTimeoutMs     int64
+	MaxLifetimeMs     int64
 }
 
 func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) error {
@@ -257,12 +398,15 @@ func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) er
 		arg.Metadata,
 		arg.CreatedAt,
 		arg.UpdatedAt,
+		arg.Idempotency,
+		arg.IdleTimeoutMs,
+		arg.MaxLifetimeMs,
 	)
 	return err
 }
 
 const keyByHash = `-- name: KeyByHash :one
-SELECT id, project, name, hash, prefix, created_at FROM keys WHERE hash = ?
+SELECT id, project, name, hash, prefix, created_at, admin FROM keys WHERE hash = ?
 `
 
 func (q *Queries) KeyByHash(ctx context.Context, hash []byte) (Key, error) {
@@ -275,12 +419,24 @@ func (q *Queries) KeyByHash(ctx context.Context, hash []byte) (Key, error) {
 		&i.Hash,
 		&i.Prefix,
 		&i.CreatedAt,
+		&i.Admin,
 	)
 	return i, err
 }
 
+const lastEventBefore = `-- name: LastEventBefore :one
+SELECT CAST(ifnull(max(id), 0) AS INTEGER) FROM events WHERE time < ?1
+`
+
+func (q *Queries) LastEventBefore(ctx context.Context, before int64) (int64, error) {
+	row := q.db.QueryRowContext(ctx, lastEventBefore, before)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const listEvents = `-- name: ListEvents :many
-SELECT id, time, project, sandbox, type, reason, data FROM events WHERE project = ?1 AND sandbox = ?2 AND id > ?3 ORDER BY id LIMIT ?4
+SELECT id, time, project, sandbox, type, reason, data, cause FROM events WHERE project = ?1 AND sandbox = ?2 AND id > ?3 ORDER BY id LIMIT ?4
 `
 
 type ListEventsParams struct {
@@ -312,6 +468,49 @@ func (q *Queries) ListEvents(ctx context.Context, arg ListEventsParams) ([]Event
 			&i.Type,
 			&i.Reason,
 			&i.Data,
+			&i.Cause,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listEventsOfProject = `-- name: ListEventsOfProject :many
+SELECT id, time, project, sandbox, type, reason, data, cause FROM events WHERE project = ?1 AND id > ?2 ORDER BY id LIMIT ?3
+`
+
+type ListEventsOfProjectParams struct {
+	Project string
+	AfterID int64
+	MaxRows int64
+}
+
+func (q *Queries) ListEventsOfProject(ctx context.Context, arg ListEventsOfProjectParams) ([]Event, error) {
+	rows, err := q.db.QueryContext(ctx, listEventsOfProject, arg.Project, arg.AfterID, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Event
+	for rows.Next() {
+		var i Event
+		if err := rows.Scan(
+			&i.ID,
+			&i.Time,
+			&i.Project,
+			&i.Sandbox,
+			&i.Type,
+			&i.Reason,
+			&i.Data,
+			&i.Cause,
 		); err != nil {
 			return nil, err
 		}
@@ -354,7 +553,7 @@ func (q *Queries) ListIntents(ctx context.Context) ([]Intent, error) {
 }
 
 const listKeys = `-- name: ListKeys :many
-SELECT id, project, name, hash, prefix, created_at FROM keys WHERE project = ? ORDER BY created_at, id
+SELECT id, project, name, hash, prefix, created_at, admin FROM keys WHERE project = ? ORDER BY created_at, id
 `
 
 func (q *Queries) ListKeys(ctx context.Context, project string) ([]Key, error) {
@@ -373,6 +572,40 @@ func (q *Queries) ListKeys(ctx context.Context, project string) ([]Key, error) {
 			&i.Hash,
 			&i.Prefix,
 			&i.CreatedAt,
+			&i.Admin,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listProjects = `-- name: ListProjects :many
+SELECT name, max_sandboxes, max_memory_mb, max_disk_mb, created_at FROM projects ORDER BY name
+`
+
+func (q *Queries) ListProjects(ctx context.Context) ([]Project, error) {
+	rows, err := q.db.QueryContext(ctx, listProjects)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Project
+	for rows.Next() {
+		var i Project
+		if err := rows.Scan(
+			&i.Name,
+			&i.MaxSandboxes,
+			&i.MaxMemoryMb,
+			&i.MaxDiskMb,
+			&i.CreatedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -388,7 +621,7 @@ func (q *Queries) ListKeys(ctx context.Context, project string) ([]Key, error) {
 }
 
 const listSandboxes = `-- name: ListSandboxes :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes
 WHERE project = ?1
   AND (created_at < ?2 OR (created_at = ?2 AND id < ?3))
   AND (state = ?4 OR ?4 = 'any' OR (?4 = '' AND state <> 'stopped'))
@@ -440,6 +673,9 @@ func (q *Queries) ListSandboxes(ctx context.Context, arg ListSandboxesParams) ([
 			&i.Metadata,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.Idempotency,
+			&i.IdleTimeoutMs,
+			&i.MaxLifetimeMs,
 		); err != nil {
 			return nil, err
 		}
@@ -452,6 +688,15 @@ func (q *Queries) ListSandboxes(ctx context.Context, arg ListSandboxesParams) ([
 		return nil, err
 	}
 	return items, nil
+}
+
+const makeKeyAdmin = `-- name: MakeKeyAdmin :exec
+UPDATE keys SET admin = 1 WHERE hash = ?
+`
+
+func (q *Queries) MakeKeyAdmin(ctx context.Context, hash []byte) error {
+	_, err := q.db.ExecContext(ctx, makeKeyAdmin, hash)
+	return err
 }
 
 const markUnresponsive = `-- name: MarkUnresponsive :execrows
@@ -473,6 +718,41 @@ func (q *Queries) MarkUnresponsive(ctx context.Context, arg MarkUnresponsivePara
 	return result.RowsAffected()
 }
 
+const oldestEvent = `-- name: OldestEvent :one
+SELECT CAST(ifnull(min(id), 0) AS INTEGER) FROM events
+`
+
+func (q *Queries) OldestEvent(ctx context.Context) (int64, error) {
+	row := q.db.QueryRowContext(ctx, oldestEvent)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
+const putAnswer = `-- name: PutAnswer :exec
+INSERT INTO idempotency (scope, key, request, answer, created_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (scope, key) DO UPDATE SET request = excluded.request, answer = excluded.answer, created_at = excluded.created_at
+`
+
+type PutAnswerParams struct {
+	Scope     string
+	Key       []byte
+	Request   []byte
+	Answer    []byte
+	CreatedAt int64
+}
+
+func (q *Queries) PutAnswer(ctx context.Context, arg PutAnswerParams) error {
+	_, err := q.db.ExecContext(ctx, putAnswer,
+		arg.Scope,
+		arg.Key,
+		arg.Request,
+		arg.Answer,
+		arg.CreatedAt,
+	)
+	return err
+}
+
 const putIntent = `-- name: PutIntent :exec
 INSERT INTO intents (sandbox, operation, started_at) VALUES (?, ?, ?)
 ON CONFLICT (sandbox) DO UPDATE SET operation = excluded.operation, started_at = excluded.started_at
@@ -489,8 +769,51 @@ func (q *Queries) PutIntent(ctx context.Context, arg PutIntentParams) error {
 	return err
 }
 
+const sandboxOfIdempotency = `-- name: SandboxOfIdempotency :one
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes
+WHERE project = ?1 AND idempotency = ?2 AND idempotency <> '' AND created_at > ?3
+  AND state NOT IN ('creating', 'stopping', 'stopped', 'failed')
+LIMIT 1
+`
+
+type SandboxOfIdempotencyParams struct {
+	Project     string
+	Idempotency string
+	Since       int64
+}
+
+func (q *Queries) SandboxOfIdempotency(ctx context.Context, arg SandboxOfIdempotencyParams) (Sandbox, error) {
+	row := q.db.QueryRowContext(ctx, sandboxOfIdempotency, arg.Project, arg.Idempotency, arg.Since)
+	var i Sandbox
+	err := row.Scan(
+		&i.ID,
+		&i.Project,
+		&i.Region,
+		&i.Node,
+		&i.Template,
+		&i.TemplateHash,
+		&i.State,
+		&i.FailReason,
+		&i.UnresponsiveSince,
+		&i.Instance,
+		&i.Vcpus,
+		&i.MemoryMb,
+		&i.DiskMb,
+		&i.Isolation,
+		&i.Egress,
+		&i.Env,
+		&i.Metadata,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.Idempotency,
+		&i.IdleTimeoutMs,
+		&i.MaxLifetimeMs,
+	)
+	return i, err
+}
+
 const sandboxOfInstance = `-- name: SandboxOfInstance :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at FROM sandboxes WHERE instance = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes WHERE instance = ?1
 `
 
 func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandbox, error) {
@@ -516,12 +839,15 @@ func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandb
 		&i.Metadata,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Idempotency,
+		&i.IdleTimeoutMs,
+		&i.MaxLifetimeMs,
 	)
 	return i, err
 }
 
 const sandboxesOfNode = `-- name: SandboxesOfNode :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
 `
 
 // Everything that is or may be on the host: all but the stopped.
@@ -554,6 +880,9 @@ func (q *Queries) SandboxesOfNode(ctx context.Context, node string) ([]Sandbox, 
 			&i.Metadata,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.Idempotency,
+			&i.IdleTimeoutMs,
+			&i.MaxLifetimeMs,
 		); err != nil {
 			return nil, err
 		}
@@ -568,11 +897,36 @@ func (q *Queries) SandboxesOfNode(ctx context.Context, node string) ([]Sandbox, 
 	return items, nil
 }
 
+const setQuota = `-- name: SetQuota :execrows
+UPDATE projects SET max_sandboxes = ?1, max_memory_mb = ?2, max_disk_mb = ?3 WHERE name = ?4
+`
+
+type SetQuotaParams struct {
+	MaxSandboxes int64
+	MaxMemoryMb  int64
+	MaxDiskMb    int64
+	Name         string
+}
+
+func (q *Queries) SetQuota(ctx context.Context, arg SetQuotaParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, setQuota,
+		arg.MaxSandboxes,
+		arg.MaxMemoryMb,
+		arg.MaxDiskMb,
+		arg.Name,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const updateSandbox = `-- name: UpdateSandbox :execrows
 UPDATE sandboxes SET template_hash = ?1, state = ?2, fail_reason = ?3,
     unresponsive_since = ?4, instance = ?5, vcpus = ?6, memory_mb = ?7,
-    disk_mb = ?8, isolation = ?9, egress = ?10, env = ?11, metadata = ?12, updated_at = ?13
-WHERE id = ?14 AND state = ?15
+    disk_mb = ?8, isolation = ?9, egress = ?10, env = ?11, metadata = ?12, updated_at = ?13,
+    idle_timeout_ms = ?14, max_lifetime_ms = ?15
+WHERE id = ?16 AND state = ?17
 `
 
 type UpdateSandboxParams struct {
@@ -589,6 +943,8 @@ type UpdateSandboxParams struct {
 	Env               string
 	Metadata          string
 	UpdatedAt         int64
+	IdleTimeoutMs     int64
+	MaxLifetimeMs     int64
 	ID                string
 	State             string
 }
@@ -609,6 +965,8 @@ func (q *Queries) UpdateSandbox(ctx context.Context, arg UpdateSandboxParams) (i
 		arg.Env,
 		arg.Metadata,
 		arg.UpdatedAt,
+		arg.IdleTimeoutMs,
+		arg.MaxLifetimeMs,
 		arg.ID,
 		arg.State,
 	)
@@ -616,4 +974,45 @@ func (q *Queries) UpdateSandbox(ctx context.Context, arg UpdateSandboxParams) (i
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+const usageOfNode = `-- name: UsageOfNode :one
+SELECT CAST(ifnull(sum(state <> 'hibernated'), 0) AS INTEGER) AS sandboxes,
+    CAST(ifnull(sum(iif(state <> 'hibernated', memory_mb, 0)), 0) AS INTEGER) AS memory_mb,
+    CAST(ifnull(sum(disk_mb), 0) AS INTEGER) AS disk_mb
+FROM sandboxes WHERE node = ?1 AND state NOT IN ('stopped', 'failed')
+`
+
+type UsageOfNodeRow struct {
+	Sandboxes int64
+	MemoryMb  int64
+	DiskMb    int64
+}
+
+func (q *Queries) UsageOfNode(ctx context.Context, node string) (UsageOfNodeRow, error) {
+	row := q.db.QueryRowContext(ctx, usageOfNode, node)
+	var i UsageOfNodeRow
+	err := row.Scan(&i.Sandboxes, &i.MemoryMb, &i.DiskMb)
+	return i, err
+}
+
+const usageOfProject = `-- name: UsageOfProject :one
+SELECT CAST(ifnull(sum(state <> 'hibernated'), 0) AS INTEGER) AS sandboxes,
+    CAST(ifnull(sum(iif(state <> 'hibernated', memory_mb, 0)), 0) AS INTEGER) AS memory_mb,
+    CAST(ifnull(sum(disk_mb), 0) AS INTEGER) AS disk_mb
+FROM sandboxes WHERE project = ?1 AND state NOT IN ('stopped', 'failed')
+`
+
+type UsageOfProjectRow struct {
+	Sandboxes int64
+	MemoryMb  int64
+	DiskMb    int64
+}
+
+// A hibernated sandbox holds its disk only.
+func (q *Queries) UsageOfProject(ctx context.Context, project string) (UsageOfProjectRow, error) {
+	row := q.db.QueryRowContext(ctx, usageOfProject, project)
+	var i UsageOfProjectRow
+	err := row.Scan(&i.Sandboxes, &i.MemoryMb, &i.DiskMb)
+	return i, err
 }
