@@ -23,8 +23,10 @@ func TestCapacity(t *testing.T) {
 	}
 	c := get(func() sandbox.Capacity {
 		return sandbox.Capacity{Machines: 5, Unpooled: 1, Pools: []sandbox.Pool{
-			{Template: "default", Shape: sandbox.DefaultShape(), Size: 8, Ready: 6, Warming: 1, Hits: 9, Misses: 1,
-				Discarded: 2, OnDemand: sandbox.Timing{Count: 2, TotalMS: 600, LastMS: 200}, Refill: sandbox.Timing{Count: 1, TotalMS: 400, LastMS: 400}},
+			{
+				Template: "default", Shape: sandbox.DefaultShape(), Size: 8, Ready: 6, Warming: 1, Hits: 9, Misses: 1,
+				Discarded: 2, OnDemand: sandbox.Timing{Count: 2, TotalMS: 600, LastMS: 200}, Refill: sandbox.Timing{Count: 1, TotalMS: 400, LastMS: 400},
+			},
 			{Template: "default", Shape: sandbox.Shape{VCPUs: 4, MemoryMB: 2048, DiskMB: 4096}, Size: 8, Misses: 10},
 		}}
 	})
