@@ -219,8 +219,22 @@ func (m *Machine) DialAgent(ctx context.Context) (net.Conn, error) {
 }
 
 // DialNetwork opens the stream of Ethernet frames and ends the one before.
+//
+// It returns when QEMU has accepted it: QEMU 7.2 crashes when the guest sends a
+// frame before. Nothing tells, but each command is answered in a turn of the main
+// loop. The turn of the first may have looked at the sockets before we connected; the
+// next one did not, and is over when the third is answered.
 func (m *Machine) DialNetwork(ctx context.Context) (net.Conn, error) {
-	return m.dial(ctx, networkName, &m.network)
+	conn, err := m.dial(ctx, networkName, &m.network)
+	if err != nil {
+		return nil, err
+	}
+	for range 3 {
+		if err := m.run(ctx, "query-status", nil, nil); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+	}
+	return conn, nil
 }
 
 // dial connects. QEMU serves one connection and keeps the next waiting until

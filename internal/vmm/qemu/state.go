@@ -139,6 +139,12 @@ func (s *start) loadState(ctx context.Context) error {
 	if err := s.m.run(ctx, "getfd", map[string]any{"fdname": "state"}, nil, f); err != nil {
 		return err
 	}
+	// Without this QEMU queues announcements of the guest's address, and sends them
+	// at cont. 7.2 then crashes when its network has no connection yet.
+	quiet := map[string]any{"announce-rounds": 0}
+	if err := s.m.run(ctx, "migrate-set-parameters", quiet, nil); err != nil {
+		return err
+	}
 	if err := s.m.run(ctx, "migrate-incoming", map[string]any{"uri": "fd:state"}, nil); err != nil {
 		return err
 	}
