@@ -57,7 +57,8 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// processesOf returns the processes that run under a uid.
+// processesOf returns the processes that run under a uid. One that has ended
+// but was not reaped by its parent, which may never do it, does not count.
 func processesOf(uid int) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -76,11 +77,22 @@ func processesOf(uid int) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list processes: %w", err)
 		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == uid {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == uid && !hasEnded(pid) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
+}
+
+// hasEnded says whether the process is gone or was not reaped yet. The state in
+// /proc would not do: it is that of the first thread only.
+func hasEnded(pid int) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return errors.Is(err, unix.ESRCH)
+	}
+	defer unix.Close(fd)
+	return pidfdExited(fd)
 }
 
 // openPidfd returns a descriptor of a process that the runtime's poller can
