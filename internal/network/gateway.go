@@ -169,6 +169,9 @@ func (g *Gateway) SetPolicy(p Policy) {
 	}
 	defer g.work.Done()
 	for _, f := range flows {
+		if f.ctx.Err() != nil {
+			continue // cut already, by the policy before
+		}
 		if v := g.verdict(f); !v.ok() {
 			g.denyFlow(f, v)
 			f.cancel()

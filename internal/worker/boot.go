@@ -211,12 +211,12 @@ func (b *boot) awaitAgent(ctx context.Context) error {
 	defer cancel(nil)
 	conn, err := b.inst.machine.DialAgent(ctx)
 	if err != nil {
-		return err
+		return withEnd(ctx, err)
 	}
 	client, err := guest.Dial(ctx, conn)
 	if err != nil {
 		conn.Close()
-		return errors.Join(err, context.Cause(ctx))
+		return withEnd(ctx, err)
 	}
 	b.agent = client
 	b.inst.setGuest(client)
@@ -240,6 +240,23 @@ func withCause(ctx context.Context, m vmm.Machine) (context.Context, context.Can
 		}
 	}()
 	return ctx, cancel
+}
+
+// endGrace is how long after its connections the end of a machine may be seen.
+const endGrace = 500 * time.Millisecond
+
+// withEnd adds to the error of a connection what ended ctx, a context of
+// withCause. A machine's connections break a moment before its process is seen
+// to have ended, so it waits for that moment.
+func withEnd(ctx context.Context, err error) error {
+	grace := time.NewTimer(endGrace)
+	defer grace.Stop()
+	select {
+	case <-ctx.Done():
+		return errors.Join(err, context.Cause(ctx))
+	case <-grace.C:
+		return err
+	}
 }
 
 func (b *boot) identityAndMemory(ctx context.Context) error {

@@ -97,7 +97,7 @@ func (r *run) ended() bool {
 }
 
 func (r *run) signal(sig syscall.Signal) {
-	if r.ended() {
+	if r.ended() || r.cmd.Process == nil { // over, or it could not be started
 		return
 	}
 	r.mu.Lock()
@@ -176,17 +176,21 @@ func (s execService) start(req *agentv1.StartRequest, language, code string) (*r
 			return nil, err
 		}
 	}
+	// Whoever finds the run may signal it, so it is entered when it has its process.
 	s.a.mu.Lock()
+	err := cmd.Start()
+	if err == nil {
+		r.info.Pid = int32(cmd.Process.Pid)
+	}
 	s.a.runs[req.RunId] = r
 	s.a.mu.Unlock()
 	defer close(r.began)
-	if err := cmd.Start(); err != nil {
+	if err != nil {
 		r.add(&agentv1.Event{Kind: &agentv1.Event_Exit{Exit: &agentv1.Exit{
 			Code: 127, Reason: agentv1.Reason_START_FAILED, Message: "there is no program " + req.Argv[0],
 		}}})
 		return r, nil
 	}
-	r.info.Pid = int32(cmd.Process.Pid)
 	r.add(&agentv1.Event{Kind: &agentv1.Event_Started{Started: &agentv1.Started{Pid: r.info.Pid, RunId: req.RunId}}})
 	s.a.tasks.Go(func() { r.finish(time.Duration(req.TimeoutMillis) * time.Millisecond) })
 	return r, nil

@@ -77,8 +77,8 @@ func TestHeadersWaitForTheirBody(t *testing.T) {
 		if len(w.made) != 4 {
 			t.Fatalf("a header that ends its stream waited: %q", w.made)
 		}
-		put(t, c, headers)
 		w.fail = errors.New("broken")
+		put(t, c, headers) // held, so nothing fails yet
 		time.Sleep(2 * holdFor)
 		synctest.Wait()
 		if _, err := c.Write(data); !errors.Is(err, w.fail) {

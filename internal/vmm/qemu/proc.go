@@ -58,7 +58,7 @@ func bootID() (string, error) {
 }
 
 // processesOf returns the processes that run under a uid. One that has ended
-// and waits for its parent to notice does not run.
+// but was not reaped by its parent, which may never do it, does not count.
 func processesOf(uid int) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -77,15 +77,22 @@ func processesOf(uid int) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list processes: %w", err)
 		}
-		if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != uid {
-			continue
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == uid && !hasEnded(pid) {
+			pids = append(pids, pid)
 		}
-		if st, err := readStat(pid); err == nil && st.State == 'Z' {
-			continue
-		}
-		pids = append(pids, pid)
 	}
 	return pids, nil
+}
+
+// hasEnded says whether the process is gone or was not reaped yet. The state in
+// /proc would not do: it is that of the first thread only.
+func hasEnded(pid int) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return errors.Is(err, unix.ESRCH)
+	}
+	defer unix.Close(fd)
+	return pidfdExited(fd)
 }
 
 // openPidfd returns a descriptor of a process that the runtime's poller can

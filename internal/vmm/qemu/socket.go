@@ -2,10 +2,14 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Unix socket paths are at most 107 bytes, and data directories can be deep.
@@ -42,16 +46,33 @@ func listenFile(path string) (*os.File, error) {
 	return f, nil
 }
 
+// dialRetry is how often a connection is tried again while the listener's queue is full.
+const dialRetry = 10 * time.Millisecond
+
+// dialUnix connects to a socket, waiting as long as ctx allows while QEMU has
+// other connections to accept first. The kernel reports that as EAGAIN and has
+// no way to wait for it.
 func dialUnix(ctx context.Context, path string) (*net.UnixConn, error) {
 	var conn *net.UnixConn
 	err := withShortPath(path, func(short string) error {
-		var d net.Dialer
-		c, err := d.DialContext(ctx, "unix", short)
-		if err != nil {
-			return err
+		tick := time.NewTicker(dialRetry)
+		defer tick.Stop()
+		for {
+			var d net.Dialer
+			c, err := d.DialContext(ctx, "unix", short)
+			if err == nil {
+				conn = c.(*net.UnixConn)
+				return nil
+			}
+			if !errors.Is(err, unix.EAGAIN) {
+				return err
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return errors.Join(err, context.Cause(ctx))
+			}
 		}
-		conn = c.(*net.UnixConn)
-		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", path, err)

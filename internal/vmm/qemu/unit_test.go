@@ -480,3 +480,22 @@ func TestFailedStartTellsWhatTheMachineSaid(t *testing.T) {
 		t.Errorf("got %v, %+v", err, said)
 	}
 }
+
+// TestKillUIDIsDoneWithAProcessThatNobodyReaps: in a container PID 1 may never reap.
+func TestKillUIDIsDoneWithAProcessThatNobodyReaps(t *testing.T) {
+	const uid = 1_900_000_123
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() }) // until then it is a zombie
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := killUID(ctx, uid); err != nil {
+		t.Fatal(err)
+	}
+	if pids, err := processesOf(uid); err != nil || len(pids) != 0 {
+		t.Errorf("left: %v, %v", pids, err)
+	}
+}
