@@ -320,8 +320,10 @@ dd if=/dev/urandom of=/junk bs=1M count=64 status=none; rm /junk; sync
 fstrim -v / || true
 `)
 	// These may end its own machine, QEMU included, and nothing else.
-	s.do(t, "POST", b.path("/exec"), obj{"language": "bash", "timeout_s": 10,
-		"code": "dd if=/dev/urandom of=/dev/mem bs=4096 count=16; echo 1 > /sys/bus/pci/devices/0000:00:03.0/remove; true"})
+	s.do(t, "POST", b.path("/exec"), obj{
+		"language": "bash", "timeout_s": 10,
+		"code": "dd if=/dev/urandom of=/dev/mem bs=4096 count=16; echo 1 > /sys/bus/pci/devices/0000:00:03.0/remove; true",
+	})
 	if after := goldenHash(t, s); after != before {
 		t.Error("a guest changed the golden snapshot")
 	}

@@ -38,11 +38,10 @@ func (c *Control) BuildTemplate(ctx context.Context, name string, report progres
 	if err := checkTemplateName(name); err != nil {
 		return sandbox.Template{}, err
 	}
-	b, err := c.beginBuild(name)
+	b, events, leave, err := c.joinBuild(name)
 	if err != nil {
 		return sandbox.Template{}, err
 	}
-	events, leave := b.follow()
 	defer leave()
 	for {
 		select {
@@ -64,14 +63,18 @@ func (c *Control) BuildTemplate(ctx context.Context, name string, report progres
 	}
 }
 
-func (c *Control) beginBuild(name string) (*build, error) {
+// joinBuild follows the build of a template under way, or begins one, of which it
+// misses nothing.
+func (c *Control) joinBuild(name string) (b *build, events <-chan progress.Event, leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b, ok := c.builds[name]; ok {
-		return b, nil
+		events, leave = b.follow()
+		return b, events, leave, nil
 	}
-	b := &build{done: make(chan struct{}), followers: make(map[chan progress.Event]struct{})}
-	err := c.spawnLocked(func() {
+	b = &build{done: make(chan struct{}), followers: make(map[chan progress.Event]struct{})}
+	events, leave = b.follow()
+	err = c.spawnLocked(func() {
 		ctx, cancel := context.WithTimeout(c.life, buildTimeout)
 		defer cancel()
 		begin := time.Now()
@@ -88,10 +91,10 @@ func (c *Control) beginBuild(name string) (*build, error) {
 		close(b.done)
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	c.builds[name] = b
-	return b, nil
+	return b, events, leave, nil
 }
 
 // report passes an event to all followers. It never waits for a slow one.
