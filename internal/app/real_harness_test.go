@@ -112,6 +112,8 @@ func start(home string, prepare bool, change func(*config.Server)) (*server, err
 		LogFormat: "text", LogLevel: "info", GuestCA: "host", Region: "local", Node: "test", Template: "default",
 		// The network that TestRealGuestReaches… makes for itself.
 		AllowPrivate: []netip.Prefix{netip.MustParsePrefix("10.213.0.0/24")},
+		// These tests write little, and the host that runs them may be small.
+		DiskOvercommit: 16,
 	}
 	if change != nil {
 		change(&cfg)
