@@ -91,6 +91,11 @@ func newEgressBox(t *testing.T, p sandbox.EgressPolicy) *egressBox {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // Close would leave it running
+		if err := w.Stop(context.WithoutCancel(t.Context()), b.instance.ID); err != nil {
+			t.Error(err)
+		}
+	})
 	return b
 }
 
