@@ -57,17 +57,31 @@ type App struct {
 }
 
 // New makes a server that does not serve yet. On error everything is undone.
-func New(ctx context.Context, cfg config.Server, version string) (_ *App, err error) {
+func New(ctx context.Context, cfg config.Server, version string) (*App, error) {
+	return assemble(ctx, cfg, version, append(builders(), (*App).openControl, (*App).openAPI))
+}
+
+// part opens one part of an App and leaves what closes it with onClose.
+type part func(*App, context.Context) error
+
+// builders are the parts that a template and its golden snapshot are made with.
+// They look at no record and touch no machine that runs.
+func builders() []part {
+	return []part{
+		(*App).openHome, (*App).openImages, (*App).openDriver, (*App).recallAccel, (*App).openTelemetry, (*App).openWorker,
+	}
+}
+
+// assemble opens parts in order. On error everything is undone.
+func assemble(ctx context.Context, cfg config.Server, version string, parts []part) (_ *App, err error) {
 	a := &App{cfg: cfg, log: newLogger(cfg), version: version}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())
 		}
 	}()
-	for _, open := range []func(context.Context) error{
-		a.openHome, a.openImages, a.openDriver, a.recallAccel, a.openTelemetry, a.openWorker, a.openControl, a.openAPI,
-	} {
-		if err := open(ctx); err != nil {
+	for _, open := range parts {
+		if err := open(a, ctx); err != nil {
 			return nil, err
 		}
 	}

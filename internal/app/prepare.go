@@ -12,11 +12,10 @@ import (
 )
 
 // Prepare makes a server start fast: it builds the template and its golden
-// snapshot when they are missing. Progress goes to ctx's progress.Func.
+// snapshot when they are missing, and leaves records and running machines to the
+// server that comes after it. Progress goes to ctx's progress.Func.
 func Prepare(ctx context.Context, cfg config.Server) (err error) {
-	// Prepare serves nobody; any free port will do.
-	cfg.Listen, cfg.NoAuth = "127.0.0.1:0", false
-	a, err := New(ctx, cfg, "")
+	a, err := assemble(ctx, cfg, "", builders())
 	if err != nil {
 		return err
 	}
