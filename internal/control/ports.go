@@ -15,6 +15,29 @@ type Machines interface {
 	// and it has its identity. The machine's instance is the sandbox's, or one
 	// that was kept ready: Started says which. A failed start leaves nothing.
 	Start(ctx context.Context, r StartRequest) (Started, error)
+	// Fork starts a machine for each of the children, with the memory, processes and disk
+	// that the parent's has at one instant, and identities of their own. The parent
+	// stands still for a moment and goes on untouched. All are started or none;
+	// info.Paused says how long the parent stood still.
+	Fork(ctx context.Context, parent sandbox.InstanceID, children []StartRequest) (started []Started, info sandbox.SaveInfo, err error)
+	// Save writes a snapshot of a running machine, and returns when it is whole and on
+	// the disk. With SaveOptions.Stay the machine is left paused, for Stop or
+	// Continue to follow. After an error it runs on, and nothing is left of the snapshot.
+	Save(ctx context.Context, id sandbox.InstanceID, r SaveRequest) (sandbox.SaveInfo, error)
+	// Continue lets a machine run on that Save left paused, or that a server left
+	// in the middle of a save. Idempotent.
+	Continue(ctx context.Context, id sandbox.InstanceID) error
+	// Rename makes a running machine's guest the one of the sandbox: its hostname,
+	// machine id, environment and egress rules. Its processes go on.
+	Rename(ctx context.Context, id sandbox.InstanceID, sb sandbox.Sandbox) error
+	// HasSnapshot says whether a snapshot is on the disk as a whole. It does not read all of it.
+	HasSnapshot(id sandbox.SnapshotID) bool
+	// VerifySnapshot reads the whole snapshot and compares checksums.
+	VerifySnapshot(ctx context.Context, id sandbox.SnapshotID) error
+	// Snapshots lists what is on the disk, also unfinished ones.
+	Snapshots() ([]sandbox.SnapshotID, error)
+	// RemoveSnapshot frees a snapshot. Machines that were started from it go on. Idempotent.
+	RemoveSnapshot(ctx context.Context, id sandbox.SnapshotID) error
 	// Guest returns a live connection to the agent. It fails within ten seconds.
 	Guest(ctx context.Context, id sandbox.InstanceID) (Guest, error)
 	// Stop ends the machine and returns when all that it used is free. Idempotent.
@@ -33,6 +56,23 @@ type Machines interface {
 // shape, instance, egress and environment.
 type StartRequest struct {
 	Sandbox sandbox.Sandbox
+	// Snapshot, when set, is what to start from instead of the template's golden snapshot.
+	Snapshot sandbox.SnapshotID
+	// Wake continues the same sandbox: its REPL keeps the state of its random number generators.
+	Wake bool
+	// KeepSeed leaves the REPL's random number generators as they are also otherwise.
+	KeepSeed bool
+	// ColdFallback boots from the snapshot's disk alone when its memory does not fit this
+	// host or is damaged; Started.ColdBecause then says why.
+	ColdFallback bool
+}
+
+// SaveRequest says what to save.
+type SaveRequest struct {
+	Snapshot sandbox.SnapshotID
+	Kind     sandbox.SnapshotKind
+	// Stay leaves the machine paused.
+	Stay bool
 }
 
 // Started is what came out of a start.
@@ -41,7 +81,10 @@ type Started struct {
 	Instance     sandbox.InstanceID
 	Isolation    sandbox.Isolation
 	TemplateHash string
-	Steps        []sandbox.StepTime // in order
+	// ColdBecause is one sentence: why the machine has the disk of the snapshot only.
+	// Empty otherwise.
+	ColdBecause string
+	Steps       []sandbox.StepTime // in order
 }
 
 // Guest is an open connection to the agent of a machine, as *guest.Client is one.

@@ -158,6 +158,21 @@ type Sandbox struct {
 	// IdleTimeout is how long nobody may call the sandbox before it is stopped,
 	// MaxLifetime how long after its create it is stopped in any case. 0 is never.
 	IdleTimeout, MaxLifetime time.Duration
+	// Persistent says that it becomes a Space when it is idle, instead of hibernating.
+	Persistent bool
+	// Origin says how it came to be, Parent of which sandbox, and Snapshot of which
+	// checkpoint or Space; empty for one of a template.
+	Origin   Origin
+	Parent   ID
+	Snapshot SnapshotID
+	// MergedInto is the sandbox that took over its machine, when that ended it.
+	MergedInto ID
+	// Hibernation is the snapshot of a hibernated sandbox, and of one that goes to
+	// sleep or wakes; else empty.
+	Hibernation SnapshotID
+	// BootNote says in one sentence why its last start kept its disk only and not its
+	// memory; empty when it kept both.
+	BootNote string
 	// Idempotency says which idempotent call made it, "" for none.
 	Idempotency string
 	CreatedAt   time.Time

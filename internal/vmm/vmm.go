@@ -36,6 +36,32 @@ type Source struct {
 	// Snapshot is the directory of a snapshot that was made from Image, or
 	// empty for a cold boot.
 	Snapshot string
+	// Saving is the snapshot, when it is an ephemeral one: what is not in its
+	// directory is there. It must not be closed before Start returns.
+	Saving Saving
+	// DiskOnly boots from the disk of the snapshot, and leaves its memory alone. It
+	// is implied by a snapshot that has none.
+	DiskOnly bool
+}
+
+// SaveOptions say what a snapshot is for.
+type SaveOptions struct {
+	// Ephemeral snapshots are for machines that are started at once, by this process:
+	// they keep memory in memory and nothing of them survives a power cut.
+	Ephemeral bool
+	// DiskOnly leaves memory and device state out. Machines boot cold from it.
+	DiskOnly bool
+}
+
+// Saving is a snapshot of a machine that has been captured: the machine may run on.
+type Saving interface {
+	// Finish completes the snapshot's directory. Unless it is ephemeral it computes
+	// the checksums and returns when all is on the medium; then the caller renames it.
+	Finish(ctx context.Context) error
+	// DirtyBytes is how much memory was copied.
+	DirtyBytes() int64
+	// Close frees what the snapshot has outside its directory. Idempotent.
+	Close() error
 }
 
 // Config describes a machine to start.
@@ -83,10 +109,10 @@ type Machine interface {
 	// Resume starts or continues the vCPUs, Pause stops them.
 	Resume(ctx context.Context) error
 	Pause(ctx context.Context) error
-	// Save writes a snapshot of the paused machine into dir, which exists and
-	// is empty; the caller renames it into place. The machine stays paused
-	// and usable.
-	Save(ctx context.Context, dir string) error
+	// Save captures the paused machine: memory, device state and disk of one instant.
+	// When it returns the machine may run on; Finish then completes the snapshot in dir,
+	// which exists and is empty.
+	Save(ctx context.Context, dir string, o SaveOptions) (Saving, error)
 	// ResizeMemory asks the guest to have mb MB and waits until it has (growing only).
 	ResizeMemory(ctx context.Context, mb int) error
 	// ResizeDisk grows the root block device to mb MB; the agent grows the filesystem.
