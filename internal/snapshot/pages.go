@@ -2,16 +2,12 @@ package snapshot
 
 import (
 	"bufio"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"hash/crc32"
 	"io"
 	"os"
-	"path/filepath"
 )
 
 // A page file holds runs of pages of numbered memory regions:
@@ -19,13 +15,16 @@ import (
 //	magic | run data … | index entries | count uint32 | crc32c of index and count | magic
 //
 // All numbers are little endian. The index comes last because runs are written
-// as they are found. Each run has its own checksum, checked when it is placed.
+// as they are found. Each run has its own checksum, checked when it is placed, and so
+// has the index; a manifest has no further one of the file.
 const (
 	pagesMagic  = "RMTPAGE1"
 	entrySize   = 24
 	trailerSize = 8 + len(pagesMagic)
 	// MaxRun is the largest run, in bytes.
 	MaxRun = copyBuffer
+	// maxRegions bounds the regions that a check looks at.
+	maxRegions = 16
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -57,17 +56,27 @@ func parseRun(b []byte) run {
 	}
 }
 
-// PageWriter writes runs of a page file.
+// PageWriter writes a page file, run by run.
 type PageWriter struct {
 	w     *bufio.Writer
-	sum   hash.Hash
 	size  int64
 	index []byte
 	pages int64
+	err   error // of the magic
+}
+
+// NewPageWriter begins a page file. It is whole after Finish.
+func NewPageWriter(w io.Writer) *PageWriter {
+	p := &PageWriter{w: bufio.NewWriterSize(w, copyBuffer)}
+	p.err = p.write([]byte(pagesMagic))
+	return p
 }
 
 // Add appends a run: whole pages, at most MaxRun bytes, that lie at offset in the region.
 func (w *PageWriter) Add(region uint32, offset uint64, data []byte) error {
+	if w.err != nil {
+		return w.err
+	}
 	if len(data) == 0 || len(data)%PageSize != 0 || len(data) > MaxRun || offset%PageSize != 0 {
 		return fmt.Errorf("page run of %d bytes at %#x is not whole pages", len(data), offset)
 	}
@@ -77,42 +86,35 @@ func (w *PageWriter) Add(region uint32, offset uint64, data []byte) error {
 	return w.write(data)
 }
 
-// Pages is the number of pages added so far.
+// Pages is the number of pages added so far, Size that of the file in bytes.
 func (w *PageWriter) Pages() int64 { return w.pages }
 
+// Size is the size of the file so far, in bytes.
+func (w *PageWriter) Size() int64 { return w.size }
+
 func (w *PageWriter) write(b []byte) error {
-	w.sum.Write(b)
 	n, err := w.w.Write(b)
 	w.size += int64(n)
-	return err
+	if err != nil {
+		return fmt.Errorf("write pages: %w", err)
+	}
+	return nil
 }
 
-func (w *PageWriter) finish() error {
+// Finish writes the index.
+func (w *PageWriter) Finish() error {
+	if w.err != nil {
+		return w.err
+	}
 	tail := binary.LittleEndian.AppendUint32(w.index, uint32(len(w.index)/entrySize))
 	tail = binary.LittleEndian.AppendUint32(tail, crc32.Checksum(tail, castagnoli))
 	if err := w.write(append(tail, pagesMagic...)); err != nil {
 		return err
 	}
-	return w.w.Flush()
-}
-
-// WritePages writes a page file of the snapshot in dir from the runs that fill adds.
-func WritePages(dir, name string, fill func(*PageWriter) error) (File, error) {
-	var w *PageWriter
-	err := replace(filepath.Join(dir, name), 0o600, func(f *os.File) error {
-		w = &PageWriter{w: bufio.NewWriterSize(f, copyBuffer), sum: sha256.New()}
-		if err := w.write([]byte(pagesMagic)); err != nil {
-			return err
-		}
-		if err := fill(w); err != nil {
-			return err
-		}
-		return w.finish()
-	})
-	if err != nil {
-		return File{}, err
+	if err := w.w.Flush(); err != nil {
+		return fmt.Errorf("write pages: %w", err)
 	}
-	return File{Name: name, Size: w.size, SHA256: hex.EncodeToString(w.sum.Sum(nil))}, nil
+	return nil
 }
 
 // ReadPages calls place for every run of the page file f in dir, in the order
@@ -124,6 +126,20 @@ func (f File) ReadPages(dir string, limits []uint64, place func(region uint32, o
 		return err
 	}
 	defer file.Close()
+	return f.ReadPagesOf(file, limits, place)
+}
+
+// verifyPages checks all checksums of a page file.
+func (f File) verifyPages(dir string) error {
+	limits := make([]uint64, maxRegions)
+	for i := range limits {
+		limits[i] = 1 << 63
+	}
+	return f.ReadPages(dir, limits, func(uint32, uint64, []byte) error { return nil })
+}
+
+// ReadPagesOf is ReadPages for a file that is open already.
+func (f File) ReadPagesOf(file *os.File, limits []uint64, place func(region uint32, offset uint64, data []byte) error) error {
 	st, err := file.Stat()
 	if err != nil {
 		return fmt.Errorf("read pages: %w", err)

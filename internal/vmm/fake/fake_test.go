@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net"
-	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -108,7 +107,7 @@ func TestFail(t *testing.T) {
 	for step, call := range map[string]func() error{
 		fake.StepResume:       func() error { return m.Resume(ctx) },
 		fake.StepPause:        func() error { return m.Pause(ctx) },
-		fake.StepSave:         func() error { return m.Save(ctx, filepath.Join(t.TempDir())) },
+		fake.StepSave:         func() error { _, err := m.Save(ctx, t.TempDir(), vmm.SaveOptions{}); return err },
 		fake.StepResizeMemory: func() error { return m.ResizeMemory(ctx, 1024) },
 		fake.StepResizeDisk:   func() error { return m.ResizeDisk(ctx, 1024) },
 		fake.StepDialAgent:    func() error { c, err := m.DialAgent(ctx); closeConn(c); return err },

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
 )
 
@@ -112,18 +111,14 @@ func (m *Machine) checkTop(ctx context.Context) error {
 	m.mu.Lock()
 	rec := m.rec
 	m.mu.Unlock()
-	top := len(rec.Layers) - 1
+	next := rec.nextLayer()
 	for _, b := range blocks {
 		switch b.Inserted.Node {
-		case layerNode(top):
-			return nil
-		case layerNode(top + 1):
-			frozen, err := snapshot.SumFile(filepath.Join(m.dir, layerName(top)))
-			if err != nil {
-				return err
-			}
-			layers := append(rec.Layers[:top:top], frozen, snapshot.File{Name: layerName(top + 1)})
-			return m.updateRecord(func(r *record) { r.Layers = layers })
+		case rec.topNode():
+			// An overlay that was not put on yet is known to QEMU all the same.
+			return m.dropOverlay(ctx, next)
+		case layerNode(next):
+			return m.updateRecord(func(r *record) { r.Layers = withTop(r.Layers, next) })
 		}
 	}
 	return errors.New("the machine's disk is not the recorded one")

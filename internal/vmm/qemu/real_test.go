@@ -168,7 +168,7 @@ func goldenImmutable(t *testing.T, s *vmmtest.Suite, d *qemu.Driver) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := man.Verify(s.Golden); err != nil {
+	if err := man.Verify(t.Context(), s.Golden); err != nil {
 		t.Errorf("the golden snapshot on disk: %v", err)
 	}
 	other.Want("golden", "get", "origin")
