@@ -180,7 +180,15 @@ x = 41
 random.seed(7)
 open("/root/note", "w").write("from the parent")
 held = open("/root/held", "w+"); held.write("unflushed")
-child = subprocess.Popen(["python3", "-c", "import time\nn=0\nwhile True:\n n+=1\n open('/tmp/count','w').write(str(n))\n time.sleep(.02)"])
+child = subprocess.Popen(["sh", "-c", "while :; do echo >>/tmp/count; sleep .05; done"])
+def grows(f, deadline=60):
+    a, end = f(), time.monotonic() + deadline
+    while f() <= a and time.monotonic() < end:
+        time.sleep(.01)
+    return f() > a
+def count():
+    return os.path.getsize("/tmp/count") if os.path.exists("/tmp/count") else 0
+assert grows(count)
 ticks = 0
 def tick():
     global ticks
@@ -196,9 +204,7 @@ threading.Thread(target=tick, daemon=True).start()
 		if got := c.python(i, `x += 1; held.flush(); print(x, open("/root/note").read(), open("/root/held").read(), child.poll())`); got != "42 from the parent unflushed None" {
 			t.Errorf("%s: %q", who, got)
 		}
-		if got := c.python(i, `a = ticks, open("/tmp/count").read()
-time.sleep(2)
-print(ticks > a[0], open("/tmp/count").read() != a[1])`); got != "True True" {
+		if got := c.python(i, `print(grows(lambda: ticks), grows(count))`); got != "True True" {
 			t.Errorf("%s: its thread and its process go on: %s", who, got)
 		}
 		for _, what := range []string{
@@ -251,10 +257,18 @@ func TestRealHibernateAndWake(t *testing.T) {
 	c := newColony(t)
 	i := c.start()
 	c.python(i, `
-import subprocess, time, random
+import os, subprocess, time, random
 rounds = 0
 random.seed(1); first = random.random(); random.seed(1)
-child = subprocess.Popen(["python3", "-c", "import time\nn=0\nwhile True:\n n+=1\n open('/tmp/count','w').write(str(n))\n time.sleep(.02)"])
+child = subprocess.Popen(["sh", "-c", "while :; do echo >>/tmp/count; sleep .05; done"])
+def grows(f, deadline=60):
+    a, end = f(), time.monotonic() + deadline
+    while f() <= a and time.monotonic() < end:
+        time.sleep(.01)
+    return f() > a
+def count():
+    return os.path.getsize("/tmp/count") if os.path.exists("/tmp/count") else 0
+assert grows(count)
 `)
 	ctx := t.Context()
 	for n := range 3 {
@@ -282,7 +296,7 @@ child = subprocess.Popen(["python3", "-c", "import time\nn=0\nwhile True:\n n+=1
 		if err := c.RemoveSnapshot(ctx, snap); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.python(i, `a = open("/tmp/count").read(); time.sleep(1.5); print(rounds, child.poll(), open("/tmp/count").read() != a)`); got != fmt.Sprintf("%d None True", n+1) {
+		if got := c.python(i, `print(rounds, child.poll(), grows(count))`); got != fmt.Sprintf("%d None True", n+1) {
 			t.Errorf("round %d: %s", n, got)
 		}
 	}

@@ -18,9 +18,10 @@ import (
 // as they are found. Each run has its own checksum, checked when it is placed, and so
 // has the index; a manifest has no further one of the file.
 const (
-	pagesMagic  = "RMTPAGE1"
+	// PagesMagic begins and ends a page file.
+	PagesMagic  = "RMTPAGE1"
 	entrySize   = 24
-	trailerSize = 8 + len(pagesMagic)
+	trailerSize = 8 + len(PagesMagic)
 	// MaxRun is the largest run, in bytes.
 	MaxRun = copyBuffer
 	// maxRegions bounds the regions that a check looks at.
@@ -56,19 +57,54 @@ func parseRun(b []byte) run {
 	}
 }
 
+// PageIndex makes the index of a page file whose data is in its place already.
+type PageIndex struct {
+	index []byte
+	size  int64
+	pages int64
+}
+
+// NewPageIndex begins the index of a file that has its magic.
+func NewPageIndex() *PageIndex { return &PageIndex{size: int64(len(PagesMagic))} }
+
+// Add enters the run that lies at Size in the file and at offset in the region: whole
+// pages, at most MaxRun bytes.
+func (x *PageIndex) Add(region uint32, offset uint64, data []byte) error {
+	if len(data) == 0 || len(data)%PageSize != 0 || len(data) > MaxRun || offset%PageSize != 0 {
+		return fmt.Errorf("page run of %d bytes at %#x is not whole pages", len(data), offset)
+	}
+	r := run{region, uint32(len(data) / PageSize), offset, crc32.Checksum(data, castagnoli)}
+	x.index = r.append(x.index)
+	x.pages += int64(r.pages)
+	x.size += int64(len(data))
+	return nil
+}
+
+// Pages is the number of pages so far, Size the size of the file without its end, in bytes.
+func (x *PageIndex) Pages() int64 { return x.pages }
+
+// Size is the size of the file so far, in bytes.
+func (x *PageIndex) Size() int64 { return x.size }
+
+// End is what follows the last run in the file.
+func (x *PageIndex) End() []byte {
+	tail := binary.LittleEndian.AppendUint32(x.index, uint32(len(x.index)/entrySize))
+	tail = binary.LittleEndian.AppendUint32(tail, crc32.Checksum(tail, castagnoli))
+	return append(tail, PagesMagic...)
+}
+
 // PageWriter writes a page file, run by run.
 type PageWriter struct {
-	w     *bufio.Writer
-	size  int64
-	index []byte
-	pages int64
-	err   error // of the magic
+	w   *bufio.Writer
+	x   *PageIndex
+	end int64 // size of the end, once written
+	err error // of the magic
 }
 
 // NewPageWriter begins a page file. It is whole after Finish.
 func NewPageWriter(w io.Writer) *PageWriter {
-	p := &PageWriter{w: bufio.NewWriterSize(w, copyBuffer)}
-	p.err = p.write([]byte(pagesMagic))
+	p := &PageWriter{w: bufio.NewWriterSize(w, copyBuffer), x: NewPageIndex()}
+	p.err = p.write([]byte(PagesMagic))
 	return p
 }
 
@@ -77,25 +113,20 @@ func (w *PageWriter) Add(region uint32, offset uint64, data []byte) error {
 	if w.err != nil {
 		return w.err
 	}
-	if len(data) == 0 || len(data)%PageSize != 0 || len(data) > MaxRun || offset%PageSize != 0 {
-		return fmt.Errorf("page run of %d bytes at %#x is not whole pages", len(data), offset)
+	if err := w.x.Add(region, offset, data); err != nil {
+		return err
 	}
-	r := run{region, uint32(len(data) / PageSize), offset, crc32.Checksum(data, castagnoli)}
-	w.index = r.append(w.index)
-	w.pages += int64(r.pages)
 	return w.write(data)
 }
 
 // Pages is the number of pages added so far, Size that of the file in bytes.
-func (w *PageWriter) Pages() int64 { return w.pages }
+func (w *PageWriter) Pages() int64 { return w.x.Pages() }
 
 // Size is the size of the file so far, in bytes.
-func (w *PageWriter) Size() int64 { return w.size }
+func (w *PageWriter) Size() int64 { return w.x.Size() + w.end }
 
 func (w *PageWriter) write(b []byte) error {
-	n, err := w.w.Write(b)
-	w.size += int64(n)
-	if err != nil {
+	if _, err := w.w.Write(b); err != nil {
 		return fmt.Errorf("write pages: %w", err)
 	}
 	return nil
@@ -106,9 +137,9 @@ func (w *PageWriter) Finish() error {
 	if w.err != nil {
 		return w.err
 	}
-	tail := binary.LittleEndian.AppendUint32(w.index, uint32(len(w.index)/entrySize))
-	tail = binary.LittleEndian.AppendUint32(tail, crc32.Checksum(tail, castagnoli))
-	if err := w.write(append(tail, pagesMagic...)); err != nil {
+	end := w.x.End()
+	w.end = int64(len(end))
+	if err := w.write(end); err != nil {
 		return err
 	}
 	if err := w.w.Flush(); err != nil {
@@ -152,7 +183,7 @@ func (f File) ReadPagesOf(file *os.File, limits []uint64, place func(region uint
 		return &CorruptError{file.Name(), err.Error()}
 	}
 	buf := make([]byte, MaxRun)
-	at := int64(len(pagesMagic))
+	at := int64(len(PagesMagic))
 	for _, r := range runs {
 		if int(r.region) >= len(limits) || r.offset+uint64(r.bytes()) > limits[r.region] {
 			return &CorruptError{file.Name(), fmt.Sprintf("a run at %#x of region %d is outside of it", r.offset, r.region)}
@@ -174,22 +205,22 @@ func (f File) ReadPagesOf(file *os.File, limits []uint64, place func(region uint
 
 // readIndex reads and checks the index of a page file of size bytes.
 func readIndex(r io.ReaderAt, size int64) ([]run, error) {
-	if size < int64(len(pagesMagic)+trailerSize) {
+	if size < int64(len(PagesMagic)+trailerSize) {
 		return nil, errors.New("it is too short")
 	}
-	head, tail := make([]byte, len(pagesMagic)), make([]byte, trailerSize)
+	head, tail := make([]byte, len(PagesMagic)), make([]byte, trailerSize)
 	if _, err := r.ReadAt(head, 0); err != nil {
 		return nil, err
 	}
 	if _, err := r.ReadAt(tail, size-int64(trailerSize)); err != nil {
 		return nil, err
 	}
-	if string(head) != pagesMagic || string(tail[8:]) != pagesMagic {
+	if string(head) != PagesMagic || string(tail[8:]) != PagesMagic {
 		return nil, errors.New("it is not a page file")
 	}
 	count := int64(binary.LittleEndian.Uint32(tail))
 	start := size - int64(trailerSize) - count*entrySize
-	if start < int64(len(pagesMagic)) {
+	if start < int64(len(PagesMagic)) {
 		return nil, errors.New("its index is longer than the file")
 	}
 	index := make([]byte, count*entrySize)
@@ -199,7 +230,7 @@ func readIndex(r io.ReaderAt, size int64) ([]run, error) {
 	if crc32.Checksum(append(index, tail[:4]...), castagnoli) != binary.LittleEndian.Uint32(tail[4:]) {
 		return nil, errors.New("the checksum of its index is wrong")
 	}
-	runs, data := make([]run, count), int64(len(pagesMagic))
+	runs, data := make([]run, count), int64(len(PagesMagic))
 	for i := range runs {
 		e := parseRun(index[i*entrySize:])
 		if e.pages == 0 || e.bytes() > MaxRun || e.offset%PageSize != 0 || e.offset > 1<<62 {

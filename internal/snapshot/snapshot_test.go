@@ -289,13 +289,13 @@ func FuzzIndex(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b)
-	f.Add([]byte(pagesMagic + pagesMagic))
+	f.Add([]byte(PagesMagic + PagesMagic))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		runs, err := readIndex(bytes.NewReader(data), int64(len(data)))
 		if err != nil {
 			return
 		}
-		total := int64(len(pagesMagic) + trailerSize)
+		total := int64(len(PagesMagic) + trailerSize)
 		for _, r := range runs {
 			total += r.bytes() + entrySize
 		}

@@ -25,10 +25,13 @@ type saving struct {
 	o    vmm.SaveOptions
 	info sandbox.SaveInfo
 
-	manifest *snapshot.Manifest
-	state    []byte
-	// pages is the page file: in dir, or in memory when the snapshot is ephemeral.
-	pages *os.File
+	boot, plug memRange // where the memory lies in the process
+	manifest   *snapshot.Manifest
+	state      []byte
+	// pages takes the memory of a machine that ran: in memory, so that it can run on
+	// soon. file is the page file in dir, which an ephemeral snapshot does not have.
+	pages *pageBuffer
+	file  *os.File
 	once  sync.Once
 	err   error // of Close
 }
@@ -49,7 +52,7 @@ func (s *saving) save(ctx context.Context) (err error) {
 	running := m.running
 	m.mu.Unlock()
 	begin := time.Now()
-	over, err := s.prepare(ctx)
+	over, err := s.prepare(ctx, running && !s.o.Stay)
 	if err != nil {
 		return err
 	}
@@ -86,31 +89,58 @@ func (m *Machine) goOn() error {
 	return m.Resume(ctx)
 }
 
-// prepare does all that needs no pause.
-func (s *saving) prepare(ctx context.Context) (*overlay, error) {
+// prepare does all that needs no pause. goesOn says that the machine is to run again soon.
+func (s *saving) prepare(ctx context.Context, goesOn bool) (*overlay, error) {
 	m := s.m
 	if !s.o.DiskOnly {
 		if err := m.checkRAMBlocks(ctx); err != nil {
 			return nil, err
 		}
-		if err := s.openPages(); err != nil {
+		var err error
+		if s.boot, s.plug, err = m.memoryRegions(ctx); err != nil {
+			return nil, err
+		}
+		if goesOn || s.o.Ephemeral {
+			if err := s.makeBuffer(); err != nil {
+				return nil, err
+			}
+		}
+		if err := s.openFile(); err != nil {
 			return nil, err
 		}
 	}
 	return m.newOverlay(ctx)
 }
 
-func (s *saving) openPages() error {
-	if s.o.Ephemeral {
-		fd, err := unix.MemfdCreate("ramet-pages", unix.MFD_CLOEXEC)
-		if err != nil {
-			return fmt.Errorf("make a page file in memory: %w", err)
+// regions are where the machine's memory lies, by region of the page file. The boot
+// memory of a golden machine is saved as a whole.
+func (s *saving) regions() []memRange {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	all := []memRange{bootRegion: s.boot, plugRegion: plugRange(s.plug.start, s.m.rec.PlugMB)}
+	if s.m.rec.Golden {
+		all[bootRegion] = memRange{}
+	}
+	return all
+}
+
+// makeBuffer makes room for what the machine has written so far.
+func (s *saving) makeBuffer() (err error) {
+	var total uint64
+	for _, r := range s.regions() {
+		if err := ownRuns(s.m.pid, r, snapshot.MaxRun, func(_, size uint64) error { total += size; return nil }); err != nil {
+			return err
 		}
-		s.pages = os.NewFile(uintptr(fd), "pages in memory")
+	}
+	s.pages, err = newPageBuffer(total)
+	return err
+}
+
+func (s *saving) openFile() (err error) {
+	if s.o.Ephemeral {
 		return nil
 	}
-	var err error
-	s.pages, err = os.OpenFile(filepath.Join(s.dir, pagesFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	s.file, err = os.OpenFile(filepath.Join(s.dir, pagesFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("open page file: %w", err)
 	}
@@ -143,7 +173,7 @@ func (s *saving) capture(ctx context.Context, over *overlay) (err error) {
 	s.manifest.Layers = append([]snapshot.File{}, rec.Layers[:len(rec.Layers)-1]...)
 	if !s.o.DiskOnly {
 		begin = time.Now()
-		if err := s.captureMemory(ctx, rec, plug); err != nil {
+		if err := s.captureMemory(rec); err != nil {
 			return err
 		}
 		s.step("memory", begin)
@@ -151,27 +181,33 @@ func (s *saving) capture(ctx context.Context, over *overlay) (err error) {
 	return s.linkLayers(rec)
 }
 
-func (s *saving) captureMemory(ctx context.Context, rec record, plug plugged) error {
-	m := s.m
-	var ranges []memRange // by region
-	boot, all, err := m.memoryRegions(ctx)
-	if err != nil {
-		return err
-	}
-	if rec.Golden {
-		ranges = []memRange{plugRegion: plugRange(all.start, int(plug.Size>>20))}
-	} else {
-		if s.manifest.Base, err = m.baseOf(rec); err != nil {
-			return err
-		}
-		ranges = []memRange{bootRegion: boot, plugRegion: plugRange(all.start, rec.PlugMB)}
-	}
-	w := snapshot.NewPageWriter(s.pages)
-	for region, r := range ranges {
-		if err := m.copyPages(w, uint32(region), r); err != nil {
+func (s *saving) captureMemory(rec record) (err error) {
+	if !rec.Golden {
+		if s.manifest.Base, err = s.m.baseOf(rec); err != nil {
 			return err
 		}
 	}
+	regions := s.regions()
+	if s.pages != nil {
+		for region, r := range regions {
+			if err := s.pages.copy(s.m.pid, uint32(region), r); err != nil {
+				return err
+			}
+		}
+		s.info.DirtyBytes = s.pages.bytes()
+		return nil
+	}
+	w := snapshot.NewPageWriter(s.file)
+	for region, r := range regions {
+		if err := s.m.copyPages(w, uint32(region), r); err != nil {
+			return err
+		}
+	}
+	return s.finishPages(w)
+}
+
+// finishPages completes the page file in the snapshot's directory.
+func (s *saving) finishPages(w *snapshot.PageWriter) error {
 	if err := w.Finish(); err != nil {
 		return err
 	}
@@ -218,17 +254,19 @@ func (s *saving) Finish(ctx context.Context) error {
 func (s *saving) finish(ctx context.Context) (err error) {
 	man := s.manifest
 	if s.o.Ephemeral {
-		if err := snapshot.WriteVolatile(s.dir, stateFile, s.state); err != nil {
-			return err
-		}
-		man.State = snapshot.File{Name: stateFile, Size: int64(len(s.state))}
-		return man.SaveVolatile(s.dir)
+		return s.finishEphemeral()
 	}
 	if !s.o.DiskOnly {
+		if s.pages != nil {
+			w := snapshot.NewPageWriter(s.file)
+			if err := errors.Join(s.pages.each(w.Add), s.finishPages(w), s.closePages()); err != nil {
+				return err
+			}
+		}
 		if man.State, err = snapshot.WriteFile(s.dir, stateFile, bytes.NewReader(s.state)); err != nil {
 			return err
 		}
-		if err := s.pages.Sync(); err != nil {
+		if err := s.file.Sync(); err != nil {
 			return fmt.Errorf("write pages: %w", err)
 		}
 		s.info.SizeBytes += man.State.Size + man.Pages.Size
@@ -248,6 +286,28 @@ func (s *saving) finish(ctx context.Context) (err error) {
 		return err
 	}
 	return snapshot.SyncDir(s.dir)
+}
+
+func (s *saving) finishEphemeral() error {
+	size, err := s.pages.finish()
+	if err != nil {
+		return err
+	}
+	s.manifest.Pages = &snapshot.File{Name: pagesFile, Size: size}
+	if err := snapshot.WriteVolatile(s.dir, stateFile, s.state); err != nil {
+		return err
+	}
+	s.manifest.State = snapshot.File{Name: stateFile, Size: int64(len(s.state))}
+	return s.manifest.SaveVolatile(s.dir)
+}
+
+func (s *saving) closePages() error {
+	p := s.pages
+	s.pages = nil
+	if p == nil {
+		return nil
+	}
+	return p.close()
 }
 
 // finishGolden writes the boot memory of a golden machine, which stays paused.
@@ -304,8 +364,9 @@ func (s *saving) Info() sandbox.SaveInfo { return s.info }
 // Close implements vmm.Saving.
 func (s *saving) Close() error {
 	s.once.Do(func() {
-		if s.pages != nil {
-			s.err = s.pages.Close()
+		s.err = s.closePages()
+		if s.file != nil {
+			s.err = errors.Join(s.err, s.file.Close())
 		}
 	})
 	return s.err

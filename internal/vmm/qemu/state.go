@@ -177,7 +177,7 @@ func (s *start) openPages() (*os.File, error) {
 	if !ok || !saving.o.Ephemeral {
 		return s.manifest.Pages.Open(s.cfg.Source.Snapshot)
 	}
-	return dupFile(saving.pages)
+	return dupFile(saving.pages.file)
 }
 
 // placeMemory writes a delta's pages into the new machine's memory.
