@@ -54,7 +54,7 @@ func scanRuns(pagemap *os.File, r memRange, do func(offset, size uint64) error) 
 		vec: uint64(uintptr(unsafe.Pointer(&regions[0]))), vecLen: scanBatch,
 		categoryInverted: scanFile | scanZero, categoryMask: scanFile | scanZero, categoryAnyofMask: scanPresent | scanSwapped,
 	}
-	for arg.start < arg.end {
+	for {
 		n, _, errno := unix.Syscall(unix.SYS_IOCTL, pagemap.Fd(), pagemapScan, uintptr(unsafe.Pointer(&arg)))
 		switch {
 		case errno == unix.ENOTTY || errno == unix.EINVAL && arg.start == r.start:
@@ -69,10 +69,10 @@ func scanRuns(pagemap *os.File, r memRange, do func(offset, size uint64) error) 
 				return err
 			}
 		}
-		if arg.walkEnd <= arg.start {
-			return errors.New("find dirty pages: the kernel's scan does not advance")
+		if n < scanBatch {
+			return nil
 		}
-		arg.start = arg.walkEnd
+		// Not walk_end: the kernel leaves it at an earlier place when its own buffer was full once.
+		arg.start = regions[n-1].end
 	}
-	return nil
 }
