@@ -119,6 +119,9 @@ type Machine interface {
 	// with an error, unless it is to stay paused. Finish then completes the
 	// snapshot in dir, which exists and is empty.
 	Save(ctx context.Context, dir string, o SaveOptions) (Saving, error)
+	// Flatten shortens the disk's chain of layers where that is worth it, while the
+	// guest runs. It may take long, and fails when a Save ends it, which does no harm.
+	Flatten(ctx context.Context) error
 	// ResizeMemory asks the guest to have mb MB and waits until it has (growing only).
 	ResizeMemory(ctx context.Context, mb int) error
 	// ResizeDisk grows the root block device to mb MB; the agent grows the filesystem.

@@ -16,6 +16,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -43,6 +44,7 @@ const (
 	StepPause        = "pause"
 	StepSave         = "save"
 	StepFinish       = "finish a snapshot"
+	StepFlatten      = "flatten"
 	StepResizeMemory = "resize memory"
 	StepResizeDisk   = "resize disk"
 	StepDialAgent    = "dial agent"
@@ -220,6 +222,19 @@ func read(dir string) (saved, error) {
 	return s, nil
 }
 
+// DiskPrefix begins the keys of values that are on the guest's disk and not in its memory.
+const DiskPrefix = "disk:"
+
+func onDisk(values map[string]string) map[string]string {
+	kept := map[string]string{}
+	for k, v := range values {
+		if strings.HasPrefix(k, DiskPrefix) {
+			kept[k] = v
+		}
+	}
+	return kept
+}
+
 func load(c vmm.Config) (saved, error) {
 	s, err := read(c.Source.Snapshot)
 	if err != nil {
@@ -227,7 +242,7 @@ func load(c vmm.Config) (saved, error) {
 	}
 	cold := s.DiskOnly || c.Source.DiskOnly
 	if cold {
-		s.Guest = guestData{MemoryMB: sandbox.MinMemoryMB, DiskMB: s.Guest.DiskMB}
+		s.Guest = guestData{MemoryMB: sandbox.MinMemoryMB, DiskMB: s.Guest.DiskMB, Values: onDisk(s.Guest.Values)}
 	}
 	if s.ImageHash != c.Source.Image.Hash || s.VCPUs != c.Shape.VCPUs && !cold {
 		return s, fmt.Errorf("the snapshot is of image %s with %d vCPUs: %w", s.ImageHash, s.VCPUs, vmm.ErrSnapshotMismatch)

@@ -35,10 +35,10 @@ func (g guest) Do(command string, args []string) (string, error) {
 	case "disk":
 		return strconv.Itoa(g.DiskMB()), nil
 	case "wdisk":
-		g.Set("disk:"+args[0], args[1]+"/"+args[2])
+		g.Set(fake.DiskPrefix+args[0], args[1]+"/"+args[2])
 		return "ok", nil
 	case "rdisk":
-		return "sum-" + g.Get("disk:"+args[0]), nil
+		return "sum-" + g.Get(fake.DiskPrefix+args[0]), nil
 	case "dirty":
 		mb, err := strconv.Atoi(args[0])
 		g.Set("hog", args[0]+"/"+args[1])

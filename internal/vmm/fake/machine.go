@@ -206,6 +206,9 @@ func (m *Machine) Save(ctx context.Context, dir string, o vmm.SaveOptions) (vmm.
 	return s, nil
 }
 
+// Flatten implements vmm.Machine.
+func (m *Machine) Flatten(ctx context.Context) error { return m.step(ctx, StepFlatten) }
+
 // saving is a captured snapshot.
 type saving struct {
 	dir    string

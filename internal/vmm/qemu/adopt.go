@@ -94,6 +94,9 @@ func (m *Machine) takeOver(ctx context.Context) error {
 		m.nextSet = max(m.nextSet, s.ID+1)
 	}
 	m.mu.Unlock()
+	if err := m.endJobs(ctx); err != nil {
+		return err
+	}
 	return m.checkTop(ctx)
 }
 

@@ -48,7 +48,7 @@ func (o *overlay) add(ctx context.Context) error {
 		}
 		files = append(files, f)
 	}
-	set, err := o.m.addFDs(ctx, files...)
+	set, err := o.m.addFDs(ctx, layerNode(o.number), files...)
 	if err := errors.Join(err, closeAll(files)); err != nil {
 		return err
 	}
@@ -73,8 +73,7 @@ func (o *overlay) insert(ctx context.Context) error {
 func (o *overlay) drop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
-	del := o.m.run(ctx, "blockdev-del", map[string]any{"node-name": layerNode(o.number)}, nil)
-	return errors.Join(del, os.Remove(o.path))
+	return o.m.dropLayers(ctx, []snapshot.File{{Name: layerName(o.number)}})
 }
 
 // dropOverlay removes an overlay that an earlier server made known to QEMU and did not
@@ -88,7 +87,7 @@ func (m *Machine) dropOverlay(ctx context.Context, number int) error {
 	}
 	for _, n := range nodes {
 		if n.Name == layerNode(number) {
-			return m.run(ctx, "blockdev-del", map[string]any{"node-name": n.Name}, nil)
+			return m.dropLayers(ctx, []snapshot.File{{Name: layerName(number)}})
 		}
 	}
 	return nil

@@ -52,6 +52,8 @@ type record struct {
 	// Layers are the machine's disk layers above the image, lowest first. The last one
 	// is writable. Size and checksum are known of layers that came from the disk.
 	Layers []snapshot.File `json:"layers"`
+	// SharedLayers is how many of the lowest belong to the golden snapshot.
+	SharedLayers int `json:"shared_layers,omitempty"`
 }
 
 func readRecord(dir string) (record, error) {

@@ -48,10 +48,22 @@ func (m *Machine) Save(ctx context.Context, dir string, o vmm.SaveOptions) (vmm.
 
 func (s *saving) save(ctx context.Context) (err error) {
 	m := s.m
-	m.mu.Lock()
-	running := m.running
-	m.mu.Unlock()
 	begin := time.Now()
+	done, err := m.stopFlatten(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	m.mu.Lock()
+	running, layers := m.running, len(m.rec.Layers)
+	m.mu.Unlock()
+	if layers > tooManyLayers {
+		if err := m.flatten(ctx, flattenAt); err != nil {
+			return fmt.Errorf("flatten disk: %w", err)
+		}
+		s.step("flatten", begin)
+		begin = time.Now()
+	}
 	over, err := s.prepare(ctx, running && !s.o.Stay)
 	if err != nil {
 		return err

@@ -248,6 +248,7 @@ func (s *start) attachMemory(ctx context.Context) error {
 	if s.incoming {
 		file = s.manifest.Memory
 		s.rec.BaseDir = dir
+		s.rec.SharedLayers = len(s.manifest.Layers)
 	}
 	if s.incoming && s.manifest.Base != nil {
 		var err error
@@ -283,6 +284,7 @@ func (s *start) giveMemory() error {
 func (s *start) resolveBase() (string, *snapshot.File, error) {
 	want := s.manifest.Base
 	if want.Dir == "" { // a cold machine's: empty memory
+		s.rec.SharedLayers = 0
 		return "", nil, nil
 	}
 	dir := want.Dir
@@ -296,6 +298,7 @@ func (s *start) resolveBase() (string, *snapshot.File, error) {
 	if base.Memory == nil || base.Memory.SHA256 != want.MemorySHA256 {
 		return "", nil, mismatch("base memory", want.MemorySHA256, "another golden snapshot")
 	}
+	s.rec.SharedLayers = len(base.Layers)
 	return dir, base.Memory, nil
 }
 

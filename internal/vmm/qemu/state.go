@@ -88,7 +88,7 @@ func (m *Machine) saveState(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("save device state: %w", err)
 	}
 	defer w.Close()
-	set, err := m.addFDs(ctx, w)
+	set, err := m.addFDs(ctx, "state", w)
 	if err != nil {
 		return nil, err
 	}
@@ -107,14 +107,14 @@ func (m *Machine) saveState(ctx context.Context) ([]byte, error) {
 	return state, nil
 }
 
-// addFDs gives QEMU files as a new add-fd set and returns its number.
-func (m *Machine) addFDs(ctx context.Context, files ...*os.File) (int, error) {
+// addFDs gives QEMU files as a new add-fd set and returns its number. The name finds it again.
+func (m *Machine) addFDs(ctx context.Context, name string, files ...*os.File) (int, error) {
 	m.mu.Lock()
 	set := m.nextSet
 	m.nextSet++
 	m.mu.Unlock()
 	for _, f := range files {
-		if err := m.run(ctx, "add-fd", map[string]any{"fdset-id": set}, nil, f); err != nil {
+		if err := m.run(ctx, "add-fd", map[string]any{"fdset-id": set, "opaque": name}, nil, f); err != nil {
 			return 0, err
 		}
 	}
