@@ -132,11 +132,14 @@ func (t templates) describe(built image.Artifact) (sandbox.Template, error) {
 		return d, fmt.Errorf("look for golden snapshots of %s: %w", built.Name, err)
 	}
 	for _, g := range goldens {
-		if n, err := strconv.Atoi(filepath.Base(g)); err == nil {
+		// They are named by vCPUs and memory, such as 2x1024.
+		vcpus, _, _ := strings.Cut(filepath.Base(g), "x")
+		if n, err := strconv.Atoi(vcpus); err == nil {
 			d.Goldens = append(d.Goldens, n)
 		}
 	}
 	slices.Sort(d.Goldens)
+	d.Goldens = slices.Compact(d.Goldens)
 	return d, nil
 }
 

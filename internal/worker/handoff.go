@@ -18,7 +18,7 @@ const handOffTimeout = 5 * time.Second
 // pool has none, whatever the reason.
 func (w *Worker) fromPool(ctx context.Context, k *poolKind, req Request, t Template) *Instance {
 	asked := time.Now()
-	now, err := w.originOf(t, req.Shape.VCPUs)
+	now, err := w.originOf(t, req.Shape)
 	if err != nil {
 		w.log.Warn("the pool is passed by", "err", err)
 		return nil

@@ -244,7 +244,7 @@ func TestPoolGivesMemoryBack(t *testing.T) {
 func TestStaleMachinesAreThrownOut(t *testing.T) {
 	b := newPoolBench(t, 2)
 	w := b.filled(t)
-	if err := dropGolden(w.goldenDir(Template{Dir: filepath.Join(b.dir, "template")}, sandbox.DefaultVCPUs)); err != nil {
+	if err := dropGolden(w.goldenDir(Template{Dir: filepath.Join(b.dir, "template")}, sandbox.DefaultShape())); err != nil {
 		t.Fatal(err)
 	}
 	before := b.host.Machines()

@@ -147,7 +147,7 @@ func (p *pool) sweep() {
 		t, err := p.w.cfg.Templates(k.Template)
 		var now origin // of no machine, when there is no template
 		if err == nil {
-			now, err = p.w.originOf(t, k.Shape.VCPUs)
+			now, err = p.w.originOf(t, k.Shape)
 		}
 		if err != nil && sandbox.KindOf(err) != sandbox.NotFound {
 			p.w.log.Warn("the pool cannot look at its template", "template", k.Template, "err", err)
@@ -217,7 +217,7 @@ func (w *Worker) warm(k PoolKind) (_ *warm, err error) {
 			err = errors.Join(err, i.free(ctx))
 		}
 	}()
-	o, err := w.originOf(t, k.Shape.VCPUs)
+	o, err := w.originOf(t, k.Shape)
 	if err != nil {
 		return nil, err
 	}

@@ -193,7 +193,7 @@ func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
 // restoreGolden boots from the golden snapshot. One that does not fit this host any
 // more (another QEMU), or is damaged, is made anew, once.
 func (w *Worker) restoreGolden(ctx context.Context, req Request, t Template, background bool) (*Instance, error) {
-	snap, err := w.Golden(ctx, t, req.Shape.VCPUs)
+	snap, err := w.Golden(ctx, t, req.Shape)
 	if err != nil {
 		return nil, err
 	}
@@ -214,8 +214,8 @@ func (w *Worker) restoreGolden(ctx context.Context, req Request, t Template, bac
 	if !replaced && !badSnapshot(err) {
 		return nil, err
 	}
-	w.log.Warn("the golden snapshot cannot be used; making a new one", "template", t.Name, "vcpus", req.Shape.VCPUs, "err", err)
-	if p.snapshot, err = w.goldenBut(ctx, t, req.Shape.VCPUs, tried); err != nil {
+	w.log.Warn("the golden snapshot cannot be used; making a new one", "template", t.Name, "shape", kindFor(req.Shape).String(), "err", err)
+	if p.snapshot, err = w.goldenBut(ctx, t, req.Shape, tried); err != nil {
 		return nil, err
 	}
 	return w.boot(ctx, p)

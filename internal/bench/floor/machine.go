@@ -49,7 +49,7 @@ func (f *Floors) start(ctx context.Context, cold bool) (_ *machine, _ bench.Samp
 	}
 	cfg := vmm.Config{
 		Instance: id, Dir: m.dir, Source: vmm.Source{Image: f.image},
-		Shape: sandbox.Shape{VCPUs: f.cfg.VCPUs, MemoryMB: sandbox.MinMemoryMB, DiskMB: f.cfg.DiskMB},
+		Shape: f.shape(),
 	}
 	if !cold {
 		cfg.Source.Snapshot = f.snapshot
