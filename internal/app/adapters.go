@@ -2,8 +2,6 @@ package app
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,32 +22,39 @@ import (
 type machines struct{ w *worker.Worker }
 
 func (m machines) Start(ctx context.Context, r control.StartRequest) (control.Started, error) {
-	sb := r.Sandbox
-	i, err := m.w.Start(ctx, worker.Request{
-		Instance: sb.Instance,
-		Template: sb.Template,
-		Shape:    sb.Shape,
-		Policy:   policyOf(sb),
-		Identity: worker.Identity{Hostname: hostname(sb.ID), MachineID: machineID(sb.ID), Env: sb.Env},
-	})
+	req := requestOf(r.Sandbox)
+	req.Identity = worker.IdentityOf(r.Sandbox.ID, r.Sandbox.Env)
+	i, err := m.w.Start(ctx, req)
 	if err != nil {
 		return control.Started{}, err
 	}
-	return control.Started{Instance: i.ID, Isolation: i.Isolation(), TemplateHash: i.Template.Hash, Steps: i.Steps}, nil
+	return startedOf(i), nil
+}
+
+// Claim implements control.Claimer.
+func (m machines) Claim(ctx context.Context, r control.StartRequest) (control.Started, bool, error) {
+	req := requestOf(r.Sandbox)
+	req.Identity.Env = r.Sandbox.Env
+	i, id, err := m.w.Claim(ctx, req)
+	if err != nil || i == nil {
+		return control.Started{}, false, err
+	}
+	started := startedOf(i)
+	started.ID = id
+	return started, true, nil
+}
+
+// requestOf is all of a boot request but the identity.
+func requestOf(sb sandbox.Sandbox) worker.Request {
+	return worker.Request{Instance: sb.Instance, Template: sb.Template, Shape: sb.Shape, Policy: policyOf(sb)}
+}
+
+func startedOf(i *worker.Instance) control.Started {
+	return control.Started{Instance: i.ID, Isolation: i.Isolation(), TemplateHash: i.Template.Hash, Steps: i.Steps}
 }
 
 // policyOf is what the guest of a sandbox may reach.
 func policyOf(sb sandbox.Sandbox) network.Policy { return network.Policy{Egress: sb.Egress} }
-
-// hostname is a sandbox's name in its own shell: enough of the id to recognise it by.
-func hostname(id sandbox.ID) string { return "sbx-" + string(id[:12]) }
-
-// machineID is derived from the id, so that a sandbox keeps it over all its
-// lives, and hashed, because machine-id(5) must not tell other identifiers.
-func machineID(id sandbox.ID) string {
-	sum := sha256.Sum256([]byte("ramet machine-id " + string(id)))
-	return hex.EncodeToString(sum[:16])
-}
 
 func (m machines) Guest(ctx context.Context, id sandbox.InstanceID) (control.Guest, error) {
 	i, err := m.w.Instance(id)

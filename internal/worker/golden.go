@@ -147,10 +147,11 @@ func (w *Worker) makeGolden(ctx context.Context, t Template, k goldenKind, dir s
 			Instance: sandbox.NewInstanceID(),
 			Template: t.Name,
 			Shape:    sandbox.Shape{VCPUs: k.vcpus, MemoryMB: k.memoryMB, DiskMB: sandbox.DefaultDiskMB},
-			Identity: Identity{Hostname: "golden", MachineID: string(sandbox.NewInstanceID())},
+			Identity: Identity{Hostname: anyHostname, MachineID: string(sandbox.NewInstanceID())},
 		},
 		template: t,
 		golden:   true,
+		unused:   true,
 	})
 	if err != nil {
 		return err

@@ -83,9 +83,10 @@ type poolKind struct {
 
 // warm is a machine that waits for its owner.
 type warm struct {
-	inst   *Instance
-	origin origin
-	taken  chan struct{} // closed when it leaves the pool
+	inst    *Instance
+	sandbox sandbox.ID // whose identity it has
+	origin  origin
+	taken   chan struct{} // closed when it leaves the pool
 }
 
 // origin is what a machine was made from; with another one it is stale.

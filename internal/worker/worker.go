@@ -172,7 +172,7 @@ func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
 	found := sandbox.StepTime{Name: "template", Took: time.Since(asked)}
 	k := w.pool.kind(req.Template, req.Shape)
 	if k != nil {
-		if i := w.fromPool(ctx, k, req, template); i != nil {
+		if i, _ := w.fromPool(ctx, k, req, template, true); i != nil {
 			i.Steps = append([]sandbox.StepTime{found}, i.Steps...)
 			w.enter(i)
 			return i, nil
@@ -198,7 +198,7 @@ func (w *Worker) restoreGolden(ctx context.Context, req Request, t Template, bac
 		return nil, err
 	}
 	tried, serr := os.Stat(snap)
-	p := plan{Request: req, template: t, snapshot: snap, background: background}
+	p := plan{Request: req, template: t, snapshot: snap, background: background, unused: true}
 	i, err := w.boot(ctx, p)
 	if errors.Is(err, vmm.ErrGone) && ctx.Err() == nil {
 		// A monitor that crashes as it starts a machine (or was killed by the kernel)

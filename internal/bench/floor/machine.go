@@ -101,7 +101,7 @@ func (m *machine) refresh(ctx context.Context) error {
 	entropy := make([]byte, 256)
 	rand.Read(entropy) // never fails
 	_, err := m.agent.Machine().Refresh(ctx, &agentv1.RefreshRequest{
-		UnixNanos: time.Now().UnixNano(), Entropy: entropy, Hostname: "floor", MachineId: string(m.id), Reseed: true,
+		UnixNanos: time.Now().UnixNano(), Entropy: entropy, Hostname: "floor", MachineId: string(m.id), Reseed: true, Unused: true,
 	})
 	if err != nil {
 		return fmt.Errorf("refresh the machine: %w", guest.Error(err))
