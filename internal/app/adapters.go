@@ -2,8 +2,6 @@ package app
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,36 +22,48 @@ import (
 type machines struct{ w *worker.Worker }
 
 func (m machines) Start(ctx context.Context, r control.StartRequest) (control.Started, error) {
-	i, err := m.w.Start(ctx, workerRequest(r))
+	i, err := m.w.Start(ctx, requestOf(r))
 	if err != nil {
 		return control.Started{}, err
 	}
-	return startedAs(i), nil
+	return startedOf(i), nil
 }
 
-func workerRequest(r control.StartRequest) worker.Request {
+// Claim implements control.Claimer.
+func (m machines) Claim(ctx context.Context, r control.StartRequest) (control.Started, bool, error) {
+	req := requestOf(r)
+	i, id, err := m.w.Claim(ctx, req)
+	if err != nil || i == nil {
+		return control.Started{}, false, err
+	}
+	started := startedOf(i)
+	started.ID = id
+	return started, true, nil
+}
+
+// requestOf is a boot request for a sandbox. One that is to be claimed has no id yet.
+func requestOf(r control.StartRequest) worker.Request {
 	sb := r.Sandbox
-	return worker.Request{
-		Instance: sb.Instance, Template: sb.Template, TemplateHash: sb.TemplateHash, Shape: sb.Shape,
-		Policy: policyOf(sb), Identity: identityOf(sb),
+	req := worker.Request{
+		Instance: sb.Instance, Template: sb.Template, TemplateHash: sb.TemplateHash, Shape: sb.Shape, Policy: policyOf(sb),
+		Identity: worker.Identity{Env: sb.Env},
 		Snapshot: r.Snapshot, ColdFallback: r.ColdFallback, KeepSeed: r.Wake || r.KeepSeed,
 	}
+	if sb.ID != "" {
+		req.Identity = worker.IdentityOf(sb.ID, sb.Env)
+	}
+	return req
 }
 
-func startedAs(i *worker.Instance) control.Started {
+func startedOf(i *worker.Instance) control.Started {
 	return control.Started{
 		Instance: i.ID, Isolation: i.Isolation(), TemplateHash: i.Template.Hash, ColdBecause: i.ColdBecause, Steps: i.Steps,
 	}
 }
-
-func identityOf(sb sandbox.Sandbox) worker.Identity {
-	return worker.Identity{Hostname: hostname(sb.ID), MachineID: machineID(sb.ID), Env: sb.Env}
-}
-
 func (m machines) Fork(ctx context.Context, parent sandbox.InstanceID, children []control.StartRequest) ([]control.Started, sandbox.SaveInfo, error) {
 	requests := make([]worker.Request, len(children))
 	for n, c := range children {
-		requests[n] = workerRequest(c)
+		requests[n] = requestOf(c)
 	}
 	instances, info, err := m.w.Fork(ctx, parent, requests)
 	if err != nil {
@@ -61,7 +71,7 @@ func (m machines) Fork(ctx context.Context, parent sandbox.InstanceID, children 
 	}
 	started := make([]control.Started, len(instances))
 	for n, i := range instances {
-		started[n] = startedAs(i)
+		started[n] = startedOf(i)
 	}
 	return started, info, nil
 }
@@ -75,7 +85,7 @@ func (m machines) Continue(ctx context.Context, id sandbox.InstanceID) error {
 }
 
 func (m machines) Rename(ctx context.Context, id sandbox.InstanceID, sb sandbox.Sandbox) error {
-	return m.w.Rename(ctx, id, identityOf(sb), policyOf(sb))
+	return m.w.Rename(ctx, id, worker.IdentityOf(sb.ID, sb.Env), policyOf(sb))
 }
 
 func (m machines) HasSnapshot(id sandbox.SnapshotID) bool { return m.w.HasSnapshot(id) }
@@ -92,16 +102,6 @@ func (m machines) RemoveSnapshot(ctx context.Context, id sandbox.SnapshotID) err
 
 // policyOf is what the guest of a sandbox may reach.
 func policyOf(sb sandbox.Sandbox) network.Policy { return network.Policy{Egress: sb.Egress} }
-
-// hostname is a sandbox's name in its own shell: enough of the id to recognise it by.
-func hostname(id sandbox.ID) string { return "sbx-" + string(id[:12]) }
-
-// machineID is derived from the id, so that a sandbox keeps it over all its
-// lives, and hashed, because machine-id(5) must not tell other identifiers.
-func machineID(id sandbox.ID) string {
-	sum := sha256.Sum256([]byte("ramet machine-id " + string(id)))
-	return hex.EncodeToString(sum[:16])
-}
 
 func (m machines) Guest(ctx context.Context, id sandbox.InstanceID) (control.Guest, error) {
 	i, err := m.w.Instance(id)
@@ -184,11 +184,14 @@ func (t templates) describe(built image.Artifact) (sandbox.Template, error) {
 		return d, fmt.Errorf("look for golden snapshots of %s: %w", built.Name, err)
 	}
 	for _, g := range goldens {
-		if n, err := strconv.Atoi(filepath.Base(g)); err == nil {
+		// They are named by vCPUs and memory, such as 2x1024.
+		vcpus, _, _ := strings.Cut(filepath.Base(g), "x")
+		if n, err := strconv.Atoi(vcpus); err == nil {
 			d.Goldens = append(d.Goldens, n)
 		}
 	}
 	slices.Sort(d.Goldens)
+	d.Goldens = slices.Compact(d.Goldens)
 	return d, nil
 }
 

@@ -130,7 +130,7 @@ func TestRealPoolThrowsOutWhatIsStale(t *testing.T) {
 	copyTemplate(t, home)
 	s := poolServer(t, home, 1)
 	before := instances(t, s)
-	golden, err := filepath.Glob(filepath.Join(home, "templates/default/*/golden/qemu/2"))
+	golden, err := filepath.Glob(filepath.Join(home, "templates/default/*/golden/qemu/2x1024"))
 	if err != nil || len(golden) != 1 {
 		t.Fatal(golden, err)
 	}

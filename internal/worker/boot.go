@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,11 +40,24 @@ type Request struct {
 	KeepSeed bool
 }
 
+// anyHostname is the name of machines that belong to nobody. It is as long as the
+// names of sandboxes, so that a guest changes its files in place: writing new ones
+// takes most of an identity's time.
+const anyHostname = "sbx-000000000000"
+
 // Identity is what makes one machine different from its siblings.
 type Identity struct {
 	Hostname  string
 	MachineID string // 32 hex digits
 	Env       map[string]string
+}
+
+// IdentityOf is the identity of a sandbox, which it keeps over all its lives. The
+// host name is enough of the id to recognise it by; the machine id is hashed, because
+// machine-id(5) must not tell other identifiers.
+func IdentityOf(id sandbox.ID, env map[string]string) Identity {
+	sum := sha256.Sum256([]byte("ramet machine-id " + string(id)))
+	return Identity{Hostname: "sbx-" + string(id[:12]), MachineID: hex.EncodeToString(sum[:16]), Env: env}
 }
 
 // plan is a Request with what it starts from.
@@ -51,10 +66,11 @@ type plan struct {
 	template Template
 	snapshot string     // directory; empty: cold
 	saving   vmm.Saving // of an ephemeral snapshot
-	fresh    bool       // the snapshot is golden: nobody has used it yet
 	golden   bool       // the machine's memory is to become a golden snapshot
 	// background boots give way to others for CPU time.
 	background bool
+	// unused: the snapshot holds nothing of a user.
+	unused bool
 }
 
 // boot is a boot in progress.
@@ -280,11 +296,11 @@ func (b *boot) identityAndMemory(ctx context.Context) error {
 
 // identity makes the machine itself: nothing of the user's runs before it is done.
 func (b *boot) identity(ctx context.Context) error {
-	o := refreshOptions{keepSeed: b.KeepSeed}
-	if b.fresh { // what has been used has it; a golden is shared by all, and outlives this setting
+	o := refreshOptions{keepSeed: b.KeepSeed, unused: b.unused}
+	if b.unused && !b.golden { // what has been used has it; a golden is shared by all, and outlives this setting
 		o.caBundle = b.w.cfg.CABundle
 	}
-	if b.fresh && b.Shape.DiskMB > sandbox.DefaultDiskMB {
+	if b.unused && b.Shape.DiskMB > sandbox.DefaultDiskMB {
 		o.growDiskMB = b.Shape.DiskMB
 	}
 	var err error
@@ -300,6 +316,7 @@ type refreshOptions struct {
 	growDiskMB int    // 0: the disk stays
 	now        moment // zero: asked at the call
 	keepSeed   bool   // leave the interpreter's generators of random numbers as they are
+	unused     bool   // no code of a user has ever run in the machine
 }
 
 // refresh makes a machine the one of an identity.
@@ -324,6 +341,7 @@ func (w *Worker) refresh(ctx context.Context, client *guest.Client, t Template, 
 		Reseed:    !o.keepSeed,
 		GrowDisk:  o.growDiskMB > 0,
 		DiskBytes: uint64(o.growDiskMB) << 20,
+		Unused:    o.unused,
 	})
 	return guest.Error(err)
 }

@@ -78,7 +78,9 @@ func (w *Worker) Fork(ctx context.Context, parent sandbox.InstanceID, children [
 	info.Steps = append(info.Steps, sandbox.StepTime{Name: "children", Took: time.Since(captured)})
 	for _, c := range started {
 		w.enter(c)
+		w.flattenLater(c)
 	}
+	w.flattenLater(i)
 	return started, info, nil
 }
 

@@ -43,6 +43,9 @@ type bench struct {
 	mu        sync.Mutex
 	refreshes []*agentv1.RefreshRequest // guarded by mu
 	refresh   error                     // guarded by mu; what Refresh answers
+	freeze    error                     // guarded by mu; what Freeze answers
+	frozen    int                       // guarded by mu; how often a guest was frozen
+	thawed    int                       // guarded by mu; and thawed
 	run       func(ctx context.Context) // guarded by mu; called by each run
 	hung      bool                      // guarded by mu; agents read and say nothing
 	prints    string                    // guarded by mu; what a guest prints when it starts
@@ -275,8 +278,28 @@ func (s machineService) Refresh(_ context.Context, r *agentv1.RefreshRequest) (*
 	return &agentv1.RefreshResponse{}, s.b.refresh
 }
 
+func (machineService) Hello(context.Context, *agentv1.HelloRequest) (*agentv1.HelloResponse, error) {
+	return &agentv1.HelloResponse{Protocol: 1, MonotonicNanos: 1}, nil
+}
+
 func (s machineService) Freeze(context.Context, *agentv1.FreezeRequest) (*agentv1.FreezeResponse, error) {
-	return &agentv1.FreezeResponse{}, nil
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	if s.b.freeze == nil {
+		s.b.frozen++
+	}
+	return &agentv1.FreezeResponse{}, s.b.freeze
+}
+
+func (s machineService) Thaw(context.Context, *agentv1.ThawRequest) (*agentv1.ThawResponse, error) {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	s.b.thawed++
+	return &agentv1.ThawResponse{}, nil
+}
+
+func (machineService) Sync(context.Context, *agentv1.SyncRequest) (*agentv1.SyncResponse, error) {
+	return &agentv1.SyncResponse{}, nil
 }
 
 type execService struct {

@@ -33,7 +33,9 @@ type Instance struct {
 	dialing chan struct{}
 	// saving is full while the machine is captured, likewise.
 	saving  chan struct{}
-	thawDue atomic.Bool
+	thawDue atomic.Bool // its processes may be frozen
+	// flattening says that its disk is being flattened, or is about to.
+	flattening atomic.Bool
 	// freed is closed when free has ended.
 	freed chan struct{}
 

@@ -37,6 +37,10 @@ func (a poolAgent) Refresh(_ context.Context, r *agentv1.RefreshRequest) (*agent
 	return &agentv1.RefreshResponse{}, nil
 }
 
+func (poolAgent) Hello(context.Context, *agentv1.HelloRequest) (*agentv1.HelloResponse, error) {
+	return &agentv1.HelloResponse{Protocol: 1, MonotonicNanos: 1}, nil
+}
+
 func (a poolAgent) Freeze(context.Context, *agentv1.FreezeRequest) (*agentv1.FreezeResponse, error) {
 	return &agentv1.FreezeResponse{}, nil
 }
@@ -244,7 +248,7 @@ func TestPoolGivesMemoryBack(t *testing.T) {
 func TestStaleMachinesAreThrownOut(t *testing.T) {
 	b := newPoolBench(t, 2)
 	w := b.filled(t)
-	if err := dropGolden(w.goldenDir(Template{Dir: filepath.Join(b.dir, "template")}, sandbox.DefaultVCPUs)); err != nil {
+	if err := dropGolden(w.goldenDir(Template{Dir: filepath.Join(b.dir, "template")}, sandbox.DefaultShape())); err != nil {
 		t.Fatal(err)
 	}
 	before := b.host.Machines()

@@ -86,6 +86,9 @@ func (w *Worker) Save(ctx context.Context, id sandbox.InstanceID, r SaveRequest)
 	}
 	info = saving.Info()
 	info.Steps = append(info.Steps, sandbox.StepTime{Name: "finish", Took: time.Since(begin)})
+	if !r.Stay {
+		w.flattenLater(i)
+	}
 	return info, nil
 }
 

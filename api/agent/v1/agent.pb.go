@@ -213,8 +213,11 @@ type RefreshRequest struct {
 	GrowDisk         bool                   `protobuf:"varint,8,opt,name=grow_disk,json=growDisk,proto3" json:"grow_disk,omitempty"`                                                // also do what GrowDisk does
 	DiskBytes        uint64                 `protobuf:"varint,9,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`                                             // with grow_disk: as in GrowDiskRequest
 	AtMonotonicNanos int64                  `protobuf:"varint,10,opt,name=at_monotonic_nanos,json=atMonotonicNanos,proto3" json:"at_monotonic_nanos,omitempty"`                     // when unix_nanos was right, by the guest's clock of HelloResponse; 0: now
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Nothing of a user has run in this machine. So the interpreter need not learn
+	// of it at once: it does before the code of its next call.
+	Unused        bool `protobuf:"varint,14,opt,name=unused,proto3" json:"unused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RefreshRequest) Reset() {
@@ -315,6 +318,13 @@ func (x *RefreshRequest) GetAtMonotonicNanos() int64 {
 		return x.AtMonotonicNanos
 	}
 	return 0
+}
+
+func (x *RefreshRequest) GetUnused() bool {
+	if x != nil {
+		return x.Unused
+	}
+	return false
 }
 
 type RefreshResponse struct {
@@ -2944,7 +2954,7 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12\x16\n" +
 	"\x06kernel\x18\x03 \x01(\tR\x06kernel\x12\x17\n" +
 	"\aboot_id\x18\x04 \x01(\tR\x06bootId\x12'\n" +
-	"\x0fmonotonic_nanos\x18\x05 \x01(\x03R\x0emonotonicNanos\"\x96\x03\n" +
+	"\x0fmonotonic_nanos\x18\x05 \x01(\x03R\x0emonotonicNanos\"\xae\x03\n" +
 	"\x0eRefreshRequest\x12\x1d\n" +
 	"\n" +
 	"unix_nanos\x18\x01 \x01(\x03R\tunixNanos\x12\x18\n" +
@@ -2959,7 +2969,8 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"disk_bytes\x18\t \x01(\x04R\tdiskBytes\x12,\n" +
 	"\x12at_monotonic_nanos\x18\n" +
-	" \x01(\x03R\x10atMonotonicNanos\x1a6\n" +
+	" \x01(\x03R\x10atMonotonicNanos\x12\x16\n" +
+	"\x06unused\x18\x0e \x01(\bR\x06unused\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\")\n" +

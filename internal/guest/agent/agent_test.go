@@ -26,6 +26,7 @@ import (
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
 	"ramet.dev/ramet/api/agent/v1/agentv1connect"
+	guestexec "ramet.dev/ramet/internal/guest/exec"
 )
 
 func TestHostsWith(t *testing.T) {
@@ -92,8 +93,7 @@ type noExec struct {
 	err error
 }
 
-func (noExec) SetEnv(map[string]string)         {}
-func (e noExec) Reseed(_ context.Context) error { return e.err }
+func (e noExec) Renew(guestexec.Renewal) error { return e.err }
 
 // makeCgroup makes a cgroup of version 2, where this host has one.
 func makeCgroup(t *testing.T) string {

@@ -42,6 +42,8 @@ type record struct {
 	QEMUVersion string `json:"qemu_version"`
 	VCPUs       int    `json:"vcpus"`
 	DiskMB      int    `json:"disk_mb"`
+	// BootMB is the boot memory; 0 in records of the first version: firstBootMB.
+	BootMB int `json:"boot_mb,omitempty"`
 	// PlugMB is the most that was ever asked of virtio-mem: where its memory can be.
 	PlugMB int  `json:"plug_mb"`
 	Golden bool `json:"golden,omitempty"`
@@ -54,6 +56,15 @@ type record struct {
 	Layers []snapshot.File `json:"layers"`
 	// SharedLayers is how many of the lowest belong to the golden snapshot.
 	SharedLayers int `json:"shared_layers,omitempty"`
+}
+
+func (r record) bootMB() int { return bootMBOr(r.BootMB) }
+
+func bootMBOr(mb int) int {
+	if mb == 0 {
+		return firstBootMB
+	}
+	return mb
 }
 
 func readRecord(dir string) (record, error) {

@@ -129,7 +129,7 @@ func (s *saving) prepare(ctx context.Context, goesOn bool) (*overlay, error) {
 func (s *saving) regions() []memRange {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	all := []memRange{bootRegion: s.boot, plugRegion: plugRange(s.plug.start, s.m.rec.PlugMB)}
+	all := []memRange{bootRegion: s.boot, plugRegion: plugRange(s.plug, s.m.rec.PlugMB)}
 	if s.m.rec.Golden {
 		all[bootRegion] = memRange{}
 	}
@@ -181,7 +181,7 @@ func (s *saving) capture(ctx context.Context, over *overlay) (err error) {
 	m.mu.Lock()
 	rec := m.rec
 	m.mu.Unlock()
-	s.manifest = m.newManifest(rec, bootMemoryMB+int(plug.Size>>20))
+	s.manifest = m.newManifest(rec, rec.bootMB()+int(plug.Size>>20))
 	s.manifest.Layers = append([]snapshot.File{}, rec.Layers[:len(rec.Layers)-1]...)
 	if !s.o.DiskOnly {
 		begin = time.Now()
@@ -334,7 +334,7 @@ func (s *saving) finishGolden() error {
 	if memory == nil {
 		return errors.New("the golden memory is not open in this process")
 	}
-	f, err := snapshot.WriteMemory(s.dir, memoryFile, memory, bootMemoryMB<<20)
+	f, err := snapshot.WriteMemory(s.dir, memoryFile, memory, int64(m.rec.bootMB())<<20)
 	if err != nil {
 		return err
 	}
@@ -395,5 +395,5 @@ func (m *Machine) bootRange() (memRange, error) {
 	if err != nil {
 		return memRange{}, fmt.Errorf("find guest memory: %w", err)
 	}
-	return findMapping(m.pid, st.Sys().(*syscall.Stat_t).Ino, bootMemoryMB<<20)
+	return findMapping(m.pid, st.Sys().(*syscall.Stat_t).Ino, uint64(m.rec.bootMB())<<20)
 }

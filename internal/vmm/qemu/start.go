@@ -155,12 +155,19 @@ func (s *start) plan(context.Context) error {
 	} else if s.rec.DiskMB, err = diskMB(s.cfg.Source.Image.RootExt4, s.cfg.Shape.DiskMB); err != nil {
 		return err
 	}
+	s.rec.BootMB = s.cfg.Shape.MemoryMB / plugBlockMB * plugBlockMB
+	if s.incoming {
+		s.rec.PlugMB, s.rec.BootMB = s.manifest.PlugMB, bootMBOr(s.manifest.BootMB)
+	}
+	// A manifest is a file, too.
+	if b := s.rec.BootMB; b < sandbox.MinMemoryMB || b > sandbox.MaxMemoryMB {
+		return sandbox.Errorf(sandbox.Invalid, "bad_memory", "a machine cannot boot with %d MB", b)
+	}
 	s.cmd = commandLine{
 		Binary: s.d.binary, Name: string(s.cfg.Instance), Accel: s.rec.Accel, CPUModel: s.rec.CPUModel,
-		VCPUs: v, Incoming: s.incoming, MemoryShared: s.cfg.Golden, MemoryReadOnly: s.d.version.now().atLeast(8, 2),
+		VCPUs: v, BootMB: s.rec.BootMB, Incoming: s.incoming, MemoryShared: s.cfg.Golden, MemoryReadOnly: s.d.version.now().atLeast(8, 2),
 	}
 	if s.incoming {
-		s.rec.PlugMB = s.manifest.PlugMB
 		return nil // its kernel is in its memory, and it never boots again
 	}
 	s.cmd.Append = kernelAppend(!s.probing)
@@ -231,7 +238,7 @@ func (s *start) attachDisk(context.Context) error {
 // any other one a private mapping of memory that nobody can write.
 func (s *start) attachMemory(ctx context.Context) error {
 	if s.cfg.Golden {
-		mem, err := newMemory("ramet-new-golden")
+		mem, err := newMemory("ramet-new-golden", s.rec.BootMB)
 		if err != nil {
 			return err
 		}
@@ -257,7 +264,7 @@ func (s *start) attachMemory(ctx context.Context) error {
 		}
 		s.rec.BaseDir = dir
 	}
-	base, err := s.d.goldens.get(ctx, dir, file)
+	base, err := s.d.goldens.get(ctx, dir, file, s.rec.BootMB)
 	if err != nil {
 		return err
 	}
@@ -267,7 +274,10 @@ func (s *start) attachMemory(ctx context.Context) error {
 		}
 		return nil
 	})
-	s.base, s.memory, s.rec.BaseMemory = base, base.file, base.key
+	s.base, s.memory = base, base.file
+	if file != nil {
+		s.rec.BaseMemory = file.SHA256
+	}
 	return s.giveMemory()
 }
 
