@@ -25,11 +25,15 @@ type machines struct{ w *worker.Worker }
 
 func (m machines) Start(ctx context.Context, r control.StartRequest) (control.Started, error) {
 	sb := r.Sandbox
+	policy, err := policyOf(sb)
+	if err != nil {
+		return control.Started{}, err
+	}
 	i, err := m.w.Start(ctx, worker.Request{
 		Instance: sb.Instance,
 		Template: sb.Template,
 		Shape:    sb.Shape,
-		Policy:   policyOf(sb),
+		Policy:   policy,
 		Identity: worker.Identity{Hostname: hostname(sb.ID), MachineID: machineID(sb.ID), Env: sb.Env},
 	})
 	if err != nil {
@@ -39,7 +43,13 @@ func (m machines) Start(ctx context.Context, r control.StartRequest) (control.St
 }
 
 // policyOf is what the guest of a sandbox may reach.
-func policyOf(sb sandbox.Sandbox) network.Policy { return network.Policy{Egress: sb.Egress} }
+func policyOf(sb sandbox.Sandbox) (network.Policy, error) {
+	p, err := network.ParsePolicy(sb.Egress, sb.EgressPolicy)
+	if err != nil {
+		return network.Policy{}, fmt.Errorf("read the egress policy of sandbox %s: %w", sb.ID, err)
+	}
+	return p, nil
+}
 
 // hostname is a sandbox's name in its own shell: enough of the id to recognise it by.
 func hostname(id sandbox.ID) string { return "sbx-" + string(id[:12]) }
@@ -78,6 +88,16 @@ func (m machines) Stats(id sandbox.InstanceID) (sandbox.MachineStats, error) {
 	}
 	return i.Stats()
 }
+
+func (m machines) SetEgress(sb sandbox.Sandbox) error {
+	p, err := policyOf(sb)
+	if err != nil {
+		return err
+	}
+	return m.w.SetPolicy(sb.Instance, p)
+}
+
+func (m machines) Denials() <-chan sandbox.EgressDenial { return m.w.Denials() }
 
 func (m machines) Exits() <-chan sandbox.MachineExit { return m.w.Exits() }
 

@@ -61,6 +61,8 @@ func TestJSONIsDocumented(t *testing.T) {
 		v1.Usage{},
 		v1.SandboxUsage{},
 		v1.TemplateUsage{},
+		v1.EgressPolicy{},
+		egressJSON{},
 		statusJSON{},
 		runResultJSON{},
 		runErrorJSON{},

@@ -176,10 +176,6 @@ func (p *program) get(ctx context.Context, name string, asJSON, metrics bool) er
 			Metrics *v1.Metrics `json:"metrics,omitempty"`
 		}{sb, m})
 	}
-	egress := "yes"
-	if !sb.Egress {
-		egress = "no"
-	}
 	silent := ""
 	if sb.UnresponsiveSince != nil {
 		silent = age(*sb.UnresponsiveSince, time.Now()) + " (its machine runs)"
@@ -192,7 +188,7 @@ func (p *program) get(ctx context.Context, name string, asJSON, metrics bool) er
 		{"Template", sb.Template + " " + sb.TemplateHash[:min(12, len(sb.TemplateHash))]},
 		{"Machine", fmt.Sprintf("%d vCPUs, %s of memory, %s of disk", sb.Vcpus, megabytes(sb.MemoryMb), megabytes(sb.DiskMb))},
 		{"Isolation", sb.Isolation},
-		{"Network out", egress},
+		{"Network out", egressText(sb)},
 		{"Metadata", strings.TrimPrefix(pairs(sb.Metadata), "-")},
 		{"Stopped", stopTimes(sb)},
 		{"Node", sb.Node + ", region " + sb.Region},

@@ -186,6 +186,12 @@ func (c *Client) Update(ctx context.Context, id string, u v1.SandboxUpdate) (*v1
 	return decode[v1.Sandbox](c, resp, err)
 }
 
+// SetEgress replaces what a sandbox may reach.
+func (c *Client) SetEgress(ctx context.Context, id string, set v1.EgressSet) (*v1.Sandbox, error) {
+	resp, err := c.api.SetEgress(ctx, id, set)
+	return decode[v1.Sandbox](c, resp, err)
+}
+
 // Delete deletes a sandbox and waits until all of it is gone.
 func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.none(c.api.DeleteSandbox(ctx, id))

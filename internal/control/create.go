@@ -109,7 +109,7 @@ func (c *Control) beginCreate(ctx context.Context, project string, r CreateReque
 	sb := sandbox.Sandbox{
 		ID: sandbox.NewID(), Project: project, Region: c.cfg.Region, Node: c.cfg.Node,
 		Template: r.Template, TemplateHash: t.Hash, Instance: sandbox.NewInstanceID(),
-		Shape: r.Shape, Egress: !r.NoEgress, Env: r.Env, Metadata: r.Metadata,
+		Shape: r.Shape, Egress: !r.NoEgress, EgressPolicy: r.EgressPolicy, Env: r.Env, Metadata: r.Metadata,
 		IdleTimeout: r.IdleTimeout, MaxLifetime: r.MaxLifetime, Idempotency: r.Idempotency,
 	}
 	opCtx, stop := context.WithTimeoutCause(c.life, c.cfg.CreateTimeout,

@@ -19,6 +19,7 @@ const (
 	causeLifetime    = "max_lifetime"
 	causeMachineExit = "machine_exit"
 	causeRestart     = "restart" // found when the server started
+	causePolicy      = "policy"  // the network refused something
 	causeCleanup     = "cleanup" // an earlier attempt did not get through
 )
 

@@ -60,8 +60,10 @@ func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, []string, er
 	req := control.CreateRequest{
 		Template: value(b.Template),
 		NoEgress: b.Egress != nil && !*b.Egress,
-		Env:      value(b.Env),
-		Metadata: value(b.Metadata),
+
+		EgressPolicy: egressPolicy(value(b.EgressPolicy)),
+		Env:          value(b.Env),
+		Metadata:     value(b.Metadata),
 	}
 	memory, disk := b.MemoryMb, b.DiskMb
 	if b.RamMib != nil {
@@ -319,7 +321,7 @@ func toSandbox(sb sandbox.Sandbox) rametv1.Sandbox {
 		Id: sb.ID.String(), State: string(sb.State), Status: string(sb.State),
 		Template: sb.Template, TemplateHash: sb.TemplateHash,
 		MemoryMb: sb.Shape.MemoryMB, Vcpus: sb.Shape.VCPUs, DiskMb: sb.Shape.DiskMB,
-		Egress: sb.Egress, Metadata: sb.Metadata, Isolation: string(sb.Isolation), Region: sb.Region, Node: sb.Node,
+		Egress: sb.Egress, EgressPolicy: toEgressPolicy(sb.EgressPolicy), Metadata: sb.Metadata, Isolation: string(sb.Isolation), Region: sb.Region, Node: sb.Node,
 		IdleTimeoutS: int(sb.IdleTimeout.Seconds()), MaxLifetimeS: int(sb.MaxLifetime.Seconds()),
 		CreatedAt: sb.CreatedAt.UTC(), UpdatedAt: sb.UpdatedAt.UTC(),
 	}

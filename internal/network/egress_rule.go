@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -18,6 +19,9 @@ const (
 	MaxRules = 1000
 	// maxRuleText bounds the text of a rule, in bytes: a name and two ports.
 	maxRuleText = 300
+	// maxPolicyText bounds the text of all rules of a policy, in bytes: it is part
+	// of a sandbox's record, and of every list of sandboxes.
+	maxPolicyText = 64 << 10
 )
 
 // Rule names destinations, by domain or by address, on all ports or on some.
@@ -103,6 +107,13 @@ func ParsePolicy(egress bool, p sandbox.EgressPolicy) (Policy, error) {
 		policy.AllowFirst = true
 	default:
 		return invalid(fmt.Errorf("order is %q; it can be %s or %s", p.Order, sandbox.EgressDenyFirst, sandbox.EgressAllowFirst))
+	}
+	size := 0
+	for _, rule := range slices.Concat(p.Allow, p.Deny) {
+		size += len(rule)
+	}
+	if size > maxPolicyText {
+		return invalid(fmt.Errorf("the egress rules have %d bytes; all together can have %d", size, maxPolicyText))
 	}
 	var err error
 	if policy.Allow, err = ParseRules(p.Allow); err != nil {

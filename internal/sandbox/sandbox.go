@@ -152,9 +152,11 @@ type Sandbox struct {
 	Instance          InstanceID
 	Shape             Shape
 	Isolation         Isolation
-	Egress            bool
-	Env               map[string]string
-	Metadata          map[string]string
+	// Egress says whether the sandbox reaches the outside at all, EgressPolicy what of it.
+	Egress       bool
+	EgressPolicy EgressPolicy
+	Env          map[string]string
+	Metadata     map[string]string
 	// IdleTimeout is how long nobody may call the sandbox before it is stopped,
 	// MaxLifetime how long after its create it is stopped in any case. 0 is never.
 	IdleTimeout, MaxLifetime time.Duration

@@ -113,6 +113,7 @@ func swap(ctx context.Context, q *storedb.Queries, from sandbox.State, row store
 		UnresponsiveSince: row.UnresponsiveSince, Instance: row.Instance, Vcpus: row.Vcpus, MemoryMb: row.MemoryMb,
 		DiskMb: row.DiskMb, Isolation: row.Isolation, Egress: row.Egress, Env: row.Env, Metadata: row.Metadata,
 		UpdatedAt: row.UpdatedAt, IdleTimeoutMs: row.IdleTimeoutMs, MaxLifetimeMs: row.MaxLifetimeMs,
+		EgressPolicy: row.EgressPolicy,
 	})
 	if err != nil {
 		return fmt.Errorf("update the record: %w", err)
@@ -356,6 +357,9 @@ func fromRow(r storedb.Sandbox) (sandbox.Sandbox, error) {
 	if err := json.Unmarshal([]byte(r.Metadata), &sb.Metadata); err != nil {
 		return sb, fmt.Errorf("read the metadata of sandbox %s: %w", r.ID, err)
 	}
+	if err := json.Unmarshal([]byte(r.EgressPolicy), &sb.EgressPolicy); err != nil {
+		return sb, fmt.Errorf("read the egress policy of sandbox %s: %w", r.ID, err)
+	}
 	return sb, nil
 }
 
@@ -388,5 +392,10 @@ func toRow(sb sandbox.Sandbox) (storedb.Sandbox, error) {
 		}
 		*m.to = string(b)
 	}
+	policy, err := json.Marshal(sb.EgressPolicy)
+	if err != nil {
+		return r, fmt.Errorf("encode the record of sandbox %s: %w", sb.ID, err)
+	}
+	r.EgressPolicy = string(policy)
 	return r, nil
 }

@@ -152,7 +152,8 @@ func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request, _ v1.Crea
 	b := &box{env: valueOr(req.Env, nil), dir: filepath.Join(s.dir, id), Sandbox: v1.Sandbox{
 		Id: id, State: "ready", Status: "running", Template: template, TemplateHash: s.templates[template].Hash,
 		MemoryMb: memory, Vcpus: valueOr(req.Vcpus, 2), DiskMb: valueOr(req.DiskMb, 4096), Egress: valueOr(req.Egress, true),
-		Metadata: valueOr(req.Metadata, map[string]string{}), Isolation: "emulated", Region: "local", Node: "testnode",
+		EgressPolicy: policyOf(valueOr(req.EgressPolicy, v1.EgressPolicy{})),
+		Metadata:     valueOr(req.Metadata, map[string]string{}), Isolation: "emulated", Region: "local", Node: "testnode",
 		IdleTimeoutS: valueOr(req.IdleTimeoutS, 0), MaxLifetimeS: valueOr(req.MaxLifetimeS, 0),
 		CreatedAt: now, UpdatedAt: now,
 	}}
@@ -261,6 +262,34 @@ func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id v1.San
 			b.Metadata[k] = *v
 		}
 	}
+	answer(w, b.Sandbox)
+}
+
+// policyOf fills in what a policy leaves out, as the server does.
+func policyOf(p v1.EgressPolicy) v1.EgressPolicy {
+	allow, deny, order := valueOr(p.Allow, []string{}), valueOr(p.Deny, []string{}), valueOr(p.Order, sandbox.EgressDenyFirst)
+	return v1.EgressPolicy{Allow: &allow, Deny: &deny, Order: &order}
+}
+
+// SetEgress implements the API.
+func (s *Server) SetEgress(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
+	req, ok := read[v1.EgressSet](w, r)
+	if !ok {
+		return
+	}
+	b := s.live(w, id)
+	if b == nil {
+		return
+	}
+	for _, rule := range valueOr(req.EgressPolicy.Allow, nil) {
+		if strings.Contains(rule, " ") {
+			fail(w, 400, "invalid_egress_policy", fmt.Sprintf("egress rule %q is neither a domain nor an address or range", rule))
+			return
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.Egress, b.EgressPolicy = req.Egress, policyOf(req.EgressPolicy)
 	answer(w, b.Sandbox)
 }
 
