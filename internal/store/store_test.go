@@ -37,6 +37,7 @@ func sample() sandbox.Sandbox {
 		ID: sandbox.NewID(), Project: "p", Region: "r", Node: "n", Template: "default", Instance: sandbox.NewInstanceID(),
 		Shape: sandbox.Shape{VCPUs: 2, MemoryMB: 1024, DiskMB: 4096}, Egress: true,
 		Env: map[string]string{"A": "1\n"}, Metadata: map[string]string{"k": "v"},
+		EgressPolicy: sandbox.EgressPolicy{Allow: []string{"a.test"}, Deny: []string{"*.b.test:443"}, Order: sandbox.EgressAllowFirst},
 	}
 }
 
@@ -71,7 +72,7 @@ func TestRecordSurvivesReopening(t *testing.T) {
 	}
 	defer s.Close()
 	got, err := s.Get(t.Context(), "p", made.ID)
-	if err != nil || got.Env["A"] != "1\n" || got.Shape != made.Shape || !got.CreatedAt.Equal(made.CreatedAt) || !got.Egress || got.State != sandbox.Creating {
+	if err != nil || got.Env["A"] != "1\n" || got.Shape != made.Shape || !got.CreatedAt.Equal(made.CreatedAt) || !got.Egress || !got.EgressPolicy.Equal(sample().EgressPolicy) || got.State != sandbox.Creating {
 		t.Errorf("%+v %v", got, err)
 	}
 	if _, err := s.Get(t.Context(), "other", made.ID); sandbox.KindOf(err) != sandbox.NotFound {
@@ -451,5 +452,25 @@ func TestPurgeForgetsWhatEnded(t *testing.T) {
 		if err != nil || len(list) != c.left || c.left == 1 && list[0].ID != made[sandbox.Running] {
 			t.Errorf("%+v %v, want %d", list, err, c.left)
 		}
+	}
+}
+
+// TestUpdateKeepsTheEgressPolicy: what a change does not touch stays, and what it does is in the record.
+func TestUpdateKeepsTheEgressPolicy(t *testing.T) {
+	s := opened(t)
+	made, err := s.Create(t.Context(), sample(), "create", Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, err := s.Transition(t.Context(), made.ID, sandbox.Creating, sandbox.Running, Change{End: true})
+	if err != nil || !running.EgressPolicy.Equal(sample().EgressPolicy) {
+		t.Fatalf("%+v %v", running.EgressPolicy, err)
+	}
+	set := sandbox.EgressPolicy{Deny: []string{"10.0.0.0/8"}}
+	if _, err := s.Update(t.Context(), "p", made.ID, func(sb *sandbox.Sandbox) error { sb.EgressPolicy = set; return nil }, Event{Type: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Get(t.Context(), "p", made.ID); err != nil || !got.EgressPolicy.Equal(set) {
+		t.Errorf("%+v %v", got.EgressPolicy, err)
 	}
 }
