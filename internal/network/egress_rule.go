@@ -19,8 +19,8 @@ const (
 	MaxRules = 1000
 	// maxRuleText bounds the text of a rule, in bytes: a name and two ports.
 	maxRuleText = 300
-	// maxPolicyText bounds the text of all rules of a policy, in bytes: it is part
-	// of a sandbox's record, and of every list of sandboxes.
+	// maxPolicyText bounds the text of all rules of a policy, in bytes and in the
+	// form of Written: it is part of a sandbox's record, and of every list of sandboxes.
 	maxPolicyText = 64 << 10
 )
 
@@ -108,19 +108,19 @@ func ParsePolicy(egress bool, p sandbox.EgressPolicy) (Policy, error) {
 	default:
 		return invalid(fmt.Errorf("order is %q; it can be %s or %s", p.Order, sandbox.EgressDenyFirst, sandbox.EgressAllowFirst))
 	}
-	size := 0
-	for _, rule := range slices.Concat(p.Allow, p.Deny) {
-		size += len(rule)
-	}
-	if size > maxPolicyText {
-		return invalid(fmt.Errorf("the egress rules have %d bytes; all together can have %d", size, maxPolicyText))
-	}
 	var err error
 	if policy.Allow, err = ParseRules(p.Allow); err != nil {
 		return invalid(err)
 	}
 	if policy.Deny, err = ParseRules(p.Deny); err != nil {
 		return invalid(err)
+	}
+	size := 0
+	for _, r := range slices.Concat(policy.Allow, policy.Deny) {
+		size += len(r.String())
+	}
+	if size > maxPolicyText {
+		return invalid(fmt.Errorf("the egress rules have %d bytes; all together can have %d", size, maxPolicyText))
 	}
 	if !policy.AllowFirst && len(policy.Allow) > 0 {
 		for _, r := range policy.Deny {

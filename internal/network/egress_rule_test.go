@@ -133,6 +133,13 @@ func TestPolicyIsWrittenAsItIsNamed(t *testing.T) {
 	if again, err := ParsePolicy(true, w); err != nil || !again.Equal(p) {
 		t.Errorf("read again %+v %v", again, err)
 	}
+	// The form that is kept may be longer than what a user wrote, and it is the one that counts.
+	for n, fits := range map[int]bool{900: true, MaxRules: false} {
+		list := slices.Repeat([]string{"ü.ü.ü.ü.test"}, n)
+		if _, err := ParsePolicy(true, sandbox.EgressPolicy{Allow: list, Deny: list}); (err == nil) != fits {
+			t.Errorf("twice %d rules: %v", n, err)
+		}
+	}
 	p, err = ParsePolicy(false, sandbox.EgressPolicy{Order: sandbox.EgressAllowFirst})
 	if w := p.Written(); err != nil || w.Order != sandbox.EgressAllowFirst || len(w.Allow)+len(w.Deny) != 0 {
 		t.Errorf("written %+v %v", w, err)
