@@ -54,7 +54,7 @@ test: test-unit test-integration ## every test: fast ones, then real VMs
 
 .PHONY: test-unit
 test-unit: test-deps build $(TOOLBIN)/.built ## tests without virtual machines
-	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
+	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python RAMET_TEST_PEBBLE=$(TOOLBIN)/pebble $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
 	@scripts/no-skips .cache/unit.json
 
 .PHONY: test-integration
