@@ -176,10 +176,16 @@ func (a *App) Run(ctx context.Context) error {
 	if a.certs != nil {
 		a.certs.Start() // authorities call the listener, which is open
 	}
+	if err := tellManager("READY=1\nSTATUS=Serving at " + a.URL()); err != nil {
+		a.log.Warn("tell the service manager that the server is ready", "err", err)
+	}
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
+	}
+	if err := tellManager("STOPPING=1"); err != nil {
+		a.log.Warn("tell the service manager that the server ends", "err", err)
 	}
 	a.log.Info("shutting down")
 	api.Drain()

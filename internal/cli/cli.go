@@ -78,6 +78,13 @@ func Main(o Options) int {
 	return p.finish(err)
 }
 
+// Commands returns the tree of all commands, for programs that describe them.
+func Commands() *cobra.Command {
+	root := (&program{}).newRoot()
+	root.DisableAutoGenTag = true
+	return root
+}
+
 const rootLong = `Ramet runs sandboxes: disposable Linux computers, each a virtual machine of its
 own, in which a Python interpreter lives across calls.
 
