@@ -16,7 +16,7 @@ CLIENTS := $(CURDIR)/.cache/clients
 # Debian packages that a host needs to run Ramet.
 HOST_PACKAGES := qemu-system-x86 qemu-utils mmdebstrap e2fsprogs ca-certificates
 # And what the tests need besides.
-TEST_PACKAGES := ipython3 python3 python3-venv python3-matplotlib python3-numpy git curl iproute2 openssl
+TEST_PACKAGES := ipython3 python3 python3-venv python3-matplotlib python3-numpy git curl iproute2 openssl systemd lintian
 
 .PHONY: help
 help: ## print the targets
@@ -28,6 +28,10 @@ build: ## build bin/ramet, with the guest agent inside
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o $(BIN)/ramet-agent ./cmd/ramet-agent
 	@cmp -s $(BIN)/ramet-agent internal/agentbin/ramet-agent || cp $(BIN)/ramet-agent internal/agentbin/ramet-agent
 	CGO_ENABLED=0 $(GO) build -trimpath -tags embedagent -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/ramet ./cmd/ramet
+
+.PHONY: package
+package: build ## make dist/ramet_<version>_amd64.deb
+	@GO="$(GO)" scripts/package "$(VERSION)" "$(HOST_PACKAGES)"
 
 .PHONY: deps
 deps: ## install the host packages that are missing (Debian, as root)
@@ -50,12 +54,16 @@ down: build ## stop the server
 	@$(BIN)/ramet down
 
 .PHONY: test
-test: test-unit test-integration ## every test: fast ones, then real VMs
+test: test-unit test-package test-integration ## every test: fast ones, the package, then real VMs
 
 .PHONY: test-unit
 test-unit: test-deps build $(TOOLBIN)/.built ## tests without virtual machines
-	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
+	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python RAMET_TEST_PEBBLE=$(TOOLBIN)/pebble $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
 	@scripts/no-skips .cache/unit.json
+
+.PHONY: test-package
+test-package: test-deps package ## tests of the Debian package, in a system of its own (as root)
+	@scripts/test-package "$$(ls -t dist/ramet_*_amd64.deb | head -n 1)"
 
 .PHONY: test-integration
 test-integration: test-deps build $(TOOLBIN)/.built ## tests on real virtual machines (as root)

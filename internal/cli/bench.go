@@ -136,7 +136,7 @@ func (p *program) chooseFloors(o *bench.Options, c *client.Client) {
 		o.NoFloors = "this program was built without them"
 	case os.Geteuid() != 0:
 		o.NoFloors = "they need root"
-	case !localURL(c.URL()) || !serves(config.Home(home), c.URL()):
+	case !serves(config.Home(home), c.URL()):
 		o.NoFloors = "they need the data directory of a server on this host (RAMET_HOME)"
 	default:
 		o.OpenFloors = p.Floors(home)
