@@ -61,16 +61,18 @@ func TestSummarise(t *testing.T) {
 	}
 }
 
-func TestMedianSteps(t *testing.T) {
-	got := medianSteps([]Sample{
+func TestStepPercentile(t *testing.T) {
+	samples := []Sample{
 		{Steps: map[string]float64{"a": 1, "b": 10}},
 		{Steps: map[string]float64{"a": 3}},
 		{Steps: map[string]float64{"a": 2}},
-	})
-	if d := cmp.Diff(map[string]float64{"a": 2, "b": 10}, got); d != "" {
-		t.Error(d)
 	}
-	if got := medianSteps([]Sample{{}}); got != nil {
+	for p, want := range map[int]map[string]float64{50: {"a": 2, "b": 10}, 99: {"a": 3, "b": 10}} {
+		if d := cmp.Diff(want, stepPercentile(samples, p)); d != "" {
+			t.Errorf("%d: %s", p, d)
+		}
+	}
+	if got := stepPercentile([]Sample{{}}, 50); got != nil {
 		t.Errorf("steps of nothing: %v", got)
 	}
 }

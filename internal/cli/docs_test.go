@@ -72,6 +72,8 @@ func TestJSONIsDocumented(t *testing.T) {
 		bench.Result{},
 		bench.Times{},
 		bench.Floor{},
+		bench.PoolSplit{},
+		bench.Rate{},
 		bench.Memory{},
 		bench.MachineMemory{},
 	} {
