@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -17,6 +18,8 @@ const (
 	// burstTimeout bounds one round.
 	burstTimeout = 5 * time.Minute
 )
+
+var errBurstSlow = fmt.Errorf("the creates of a round were not done after %s", burstTimeout)
 
 // burst is one round: clients that make and delete sandboxes until the pool is
 // empty, or until the creates after that are enough for a rate.
@@ -47,6 +50,7 @@ func measureBurst(ctx context.Context, s *session, n int, r *Result) {
 	var samples, rest []Sample // rest: without a pool, where there is no burst
 	var elapsed time.Duration
 	for ctx.Err() == nil {
+		// Rounds end when there are enough samples, or when one gave none.
 		if err := s.settle(ctx); err != nil {
 			if ctx.Err() == nil {
 				r.fail(err)
@@ -63,6 +67,9 @@ func measureBurst(ctx context.Context, s *session, n int, r *Result) {
 		}
 		begin := time.Now()
 		b.run(ctx)
+		if ctx.Err() == nil && !b.done() {
+			b.failures = append(b.failures, errBurstSlow)
+		}
 		for _, err := range b.failures {
 			r.fail(err)
 		}

@@ -120,6 +120,11 @@ func TestReportJSON(t *testing.T) {
 				Name: "create", N: 2, FirstMS: 9, Times: summarise([]float64{1, 3}), Steps: map[string]float64{"total": 1},
 				Floor: &Floor{Name: "f", N: 1, P50MS: 1, Samples: []float64{1}}, Samples: []float64{1, 3},
 			},
+			{
+				Name: "burst", N: 1, Times: summarise([]float64{7}), StepsP99: map[string]float64{"total": 6}, Pool: &PoolSplit{Hits: 4, Misses: 3},
+				Rate: &Rate{Clients: 4, BurstN: 1, BurstPerS: 50, SustainedN: 6, SustainedPerS: 4.5, SustainedHits: 3},
+			},
+			{Name: "jupyter_exec", Group: GroupComparison, Beside: "hot_exec", N: 1, Times: summarise([]float64{3})},
 			{Name: "upload_64m", N: 1, MBPerS: 20, Times: summarise([]float64{2})},
 			{
 				Name: "density", N: 1, Memory: sumUp([]MachineMemory{{PSSBytes: 60 << 20, OwnPages: 700}}),

@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"ramet.dev/ramet/internal/bench"
 )
@@ -59,6 +62,37 @@ chmod +x "$3/bin/pip"
 	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "PyPI") || !strings.Contains(err.Error(), "no route to anywhere") {
 		t.Errorf("error %v", err)
 	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestJupyterInterrupted ends the children of what it installs with, so that none
+// of them writes into what is removed.
+func TestJupyterInterrupted(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program(t, "python3", `sh -c 'while mkdir -p "$0/x"; do :; done' "$3" &
+echo writing > `+pipe+`
+wait
+`)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if said, err := os.ReadFile(pipe); err != nil || string(said) != "writing\n" {
+			t.Errorf("the script said %q, error %v", said, err)
+		}
+		cancel()
+	})
+	if _, err := (jupyter{}).open(ctx); err == nil {
+		t.Error("no error")
+	}
+	waiting.Wait()
 	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}

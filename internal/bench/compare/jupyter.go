@@ -71,7 +71,10 @@ func quietly(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	said := &tail{}
 	cmd.Stdout, cmd.Stderr = said, said
-	cmd.WaitDelay = time.Second // pip's own children may hold the pipe
+	// Its children write files, too: they end with it, and hold the pipe until they have.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = endTimeout
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w: %s", filepath.Base(name), err, said)
 	}
