@@ -59,7 +59,7 @@ func newCollector(b Benchmark, what string, n int, open opener) *collector {
 func (r *run) inTurns(ctx context.Context, all ...*collector) {
 	for _, c := range all {
 		defer c.close(ctx)
-		c.start(ctx)
+		c.start(ctx, r.session.settle)
 	}
 	for turn := 1; turn <= turns; turn++ {
 		for _, c := range all {
@@ -83,8 +83,12 @@ func (c *collector) stop(ctx context.Context, err error) {
 	}
 }
 
-func (c *collector) start(ctx context.Context) {
-	probe, err := bounded(ctx, c.open)
+func (c *collector) start(ctx context.Context, settle func(context.Context) error) {
+	err := settle(ctx)
+	var probe Probe
+	if err == nil {
+		probe, err = bounded(ctx, c.open)
+	}
 	if err != nil {
 		c.stop(ctx, err)
 		return
