@@ -48,6 +48,9 @@ type Options struct {
 	// Floors opens what 'bench' compares a server with, for the server of a data
 	// directory; nil where there is no such thing.
 	Floors func(home string) func(context.Context, bench.FloorConfig) (bench.Floors, error)
+	// Comparisons are what 'bench --compare' measures besides, with the data
+	// directory of a server on this host or ""; nil where there is no such thing.
+	Comparisons func(home string) func(bench.FloorConfig) []bench.Comparison
 }
 
 // program is one run of the command line.

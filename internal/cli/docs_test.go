@@ -74,6 +74,8 @@ func TestJSONIsDocumented(t *testing.T) {
 		bench.Result{},
 		bench.Times{},
 		bench.Floor{},
+		bench.PoolSplit{},
+		bench.Rate{},
 		bench.Memory{},
 		bench.MachineMemory{},
 	} {

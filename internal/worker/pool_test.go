@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -152,6 +153,10 @@ func start(t *testing.T, w *Worker, r Request) *Instance {
 	return i
 }
 
+func hasStep(i *Instance, name string) bool {
+	return slices.ContainsFunc(i.Steps, func(s sandbox.StepTime) bool { return s.Name == name })
+}
+
 func TestStartTakesFromThePool(t *testing.T) {
 	b := newPoolBench(t, 2)
 	w := b.filled(t)
@@ -159,6 +164,9 @@ func TestStartTakesFromThePool(t *testing.T) {
 	i := start(t, w, r)
 	if i.ID == r.Instance {
 		t.Error("the machine was booted for the request")
+	}
+	if !hasStep(i, "claim") || hasStep(i, "start_vmm") {
+		t.Errorf("clients cannot see that it was ready: %v", i.Steps)
 	}
 	m := b.machine(t, i.ID)
 	if m.Guest().Get("hostname") != "mine" || m.Guest().Get("who") != "me" || m.Guest().MemoryMB() != sandbox.DefaultMemoryMB {
@@ -190,6 +198,8 @@ func TestOtherShapesBootOnDemand(t *testing.T) {
 	r := poolRequest(shape)
 	if i := start(t, w, r); i.ID != r.Instance {
 		t.Error("it is not the request's instance")
+	} else if hasStep(i, "claim") || !hasStep(i, "start_vmm") {
+		t.Errorf("clients cannot see that it was booted: %v", i.Steps)
 	}
 	if c := w.Capacity(); c.Unpooled != 1 || c.Pools[0].Hits+c.Pools[0].Misses != 0 {
 		t.Errorf("the counters say %+v", c)

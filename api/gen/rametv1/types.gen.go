@@ -517,7 +517,8 @@ type Sandbox struct {
 	Template     string `json:"template"`
 	TemplateHash string `json:"template_hash"`
 
-	// TimingsMs Only in the answer to create. Milliseconds of each step, and `total`.
+	// TimingsMs Only in the answer to create. Milliseconds of each step, and `total`. A create that took a machine of the warm pool
+	// has the step `claim`; one that booted a machine has `start_vmm`.
 	TimingsMs *map[string]float64 `json:"timings_ms,omitempty"`
 
 	// UnresponsiveSince Set when the guest did not answer a call, although its machine runs. The sandbox stays `running`: calls are still

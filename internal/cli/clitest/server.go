@@ -37,6 +37,7 @@ type Server struct {
 	projects  map[string]v1.Project
 	runs      map[string]*run
 	made      int
+	begun     int // runs
 }
 
 // box is a sandbox.
@@ -117,11 +118,12 @@ func (s *Server) GetInfo(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// GetCapacity implements the API.
+// GetCapacity implements the API. The pool is of larger machines than those of a
+// create without wishes, which are all booted.
 func (s *Server) GetCapacity(w http.ResponseWriter, _ *http.Request) {
 	all := v1.PoolCounters{Size: 8, Ready: 7, Warming: 1, Hits: 30, Misses: 10, HitRate: 0.75, OnDemandBootMsMean: 312.4, RefillMsMean: 401, RefillMsLast: 390}
 	answer(w, v1.Capacity{Machines: 2, Pool: all, Pools: []v1.Pool{{
-		Template: "default", Vcpus: 2, MemoryMb: 1024, DiskMb: 4096, Size: all.Size, Ready: all.Ready, Warming: all.Warming,
+		Template: "default", Vcpus: 4, MemoryMb: 1024, DiskMb: 4096, Size: all.Size, Ready: all.Ready, Warming: all.Warming,
 		Hits: all.Hits, Misses: all.Misses, HitRate: all.HitRate, OnDemandBootMsMean: all.OnDemandBootMsMean,
 		RefillMsMean: all.RefillMsMean, RefillMsLast: all.RefillMsLast,
 	}}})
