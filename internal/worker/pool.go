@@ -40,7 +40,8 @@ const (
 	// on the safe side: about 60 MB, and as much again of translated code.
 	warmCostMB = 128
 	// keepFreeMB is the host memory that the pool leaves alone. When there is
-	// less, it gives machines back.
+	// less, it gives machines back. Of what is promised to sandboxes it takes nothing:
+	// a machine that is being made at that moment is within the server's reserve.
 	keepFreeMB = 1024
 
 	poolCheck = 10 * time.Second // between looks at memory and at what is stale

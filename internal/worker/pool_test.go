@@ -62,11 +62,14 @@ type poolBench struct {
 	dir  string
 	free atomic.Int64 // MiB
 	size int
+
+	unpromised atomic.Int64 // MiB
 }
 
 func newPoolBench(t *testing.T, pool int) *poolBench {
 	b := &poolBench{host: fake.NewHost(fake.Config{Serve: serveAgent}), dir: t.TempDir(), size: pool}
 	b.free.Store(16384)
+	b.unpromised.Store(16384)
 	if err := os.Mkdir(filepath.Join(b.dir, "template"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +86,7 @@ func (b *poolBench) worker(t *testing.T) *Worker {
 		Log:          slog.New(slog.DiscardHandler),
 		Pool:         PoolConfig{Size: b.size, Kinds: []PoolKind{{Template: "default", Shape: sandbox.DefaultShape()}}},
 		FreeMemoryMB: func() (int, error) { return int(b.free.Load()), nil },
+		UnpromisedMB: func() (int, error) { return int(b.unpromised.Load()), nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -237,6 +241,36 @@ func TestPoolGivesMemoryBack(t *testing.T) {
 		t.Errorf("%d are ready, want 2", n)
 	}
 	b.free.Store(16384)
+	w.pool.more()
+	b.awaitReady(t, w, 4)
+}
+
+func TestPoolKeepsOutOfPromisedMemory(t *testing.T) {
+	b := newPoolBench(t, 4)
+	w := b.filled(t)
+	// The record of a sandbox has been entered; it needs what two of the pool stand in.
+	b.unpromised.Store(2*warmCostMB + 1)
+	shape := sandbox.DefaultShape()
+	shape.MemoryMB = 2048
+	i := start(t, w, poolRequest(shape))
+	b.awaitReady(t, w, 2)
+	if p := w.Capacity().Pools[0]; p.Discarded != 2 {
+		t.Errorf("the counters say %+v", p)
+	}
+	// One of the pool is a sandbox's now, and its memory is promised: nothing takes its place.
+	b.unpromised.Store(warmCostMB)
+	start(t, w, poolRequest(sandbox.DefaultShape()))
+	b.awaitReady(t, w, 1)
+	if k := w.pool.lacking(); k != nil {
+		t.Errorf("the pool would make a machine in promised memory")
+	}
+	b.unpromised.Store(-500)
+	w.pool.more()
+	b.awaitReady(t, w, 0)
+	if err := w.Stop(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.unpromised.Store(16384)
 	w.pool.more()
 	b.awaitReady(t, w, 4)
 }
