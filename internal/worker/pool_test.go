@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -46,6 +48,8 @@ func (a poolAgent) Run(_ context.Context, r *agentv1.RunRequest, out *connect.Se
 		return connect.NewError(connect.CodeAlreadyExists, errors.New("there is such a run"))
 	}
 	a.g.Set("run "+r.RunId, "done")
+	n, _ := strconv.Atoi(a.g.Get("runs"))
+	a.g.Set("runs", strconv.Itoa(n+1))
 	return out.Send(&agentv1.Event{Kind: &agentv1.Event_Exit{Exit: &agentv1.Exit{Reason: agentv1.Reason_EXITED}}})
 }
 
@@ -64,6 +68,7 @@ type poolBench struct {
 	size int
 
 	unpromised atomic.Int64 // MiB
+	keepWarm   time.Duration
 }
 
 func newPoolBench(t *testing.T, pool int) *poolBench {
@@ -84,7 +89,7 @@ func (b *poolBench) worker(t *testing.T) *Worker {
 			return Template{Name: name, Hash: "h", Dir: filepath.Join(b.dir, "template"), Image: vmm.Image{Hash: "h"}}, nil
 		},
 		Log:          slog.New(slog.DiscardHandler),
-		Pool:         PoolConfig{Size: b.size, Kinds: []PoolKind{{Template: "default", Shape: sandbox.DefaultShape()}}},
+		Pool:         PoolConfig{Size: b.size, KeepWarm: b.keepWarm, Kinds: []PoolKind{{Template: "default", Shape: sandbox.DefaultShape()}}},
 		FreeMemoryMB: func() (int, error) { return int(b.free.Load()), nil },
 		UnpromisedMB: func() (int, error) { return int(b.unpromised.Load()), nil },
 	})
@@ -273,6 +278,48 @@ func TestPoolKeepsOutOfPromisedMemory(t *testing.T) {
 	b.unpromised.Store(16384)
 	w.pool.more()
 	b.awaitReady(t, w, 4)
+}
+
+func TestMachinesThatWaitAreKeptWarm(t *testing.T) {
+	b := newPoolBench(t, 2)
+	b.keepWarm = 20 * time.Millisecond
+	w := b.filled(t)
+	before := b.host.Machines()
+	least := func() (n int) {
+		n = math.MaxInt
+		for _, m := range before {
+			n = min(n, runs(m))
+		}
+		return n
+	}
+	now := least()
+	eventually(t, "both have been used twice more", func() bool { return least() >= now+6 }) // three runs each time
+	if p := w.Capacity().Pools[0]; p.Discarded != 0 {
+		t.Errorf("the counters say %+v", p)
+	}
+	for range 2 { // still theirs, and as good as new
+		i := start(t, w, poolRequest(sandbox.DefaultShape()))
+		if err := warmUp(t.Context(), i); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMachineThatCannotBeKeptWarmIsReplaced(t *testing.T) {
+	b := newPoolBench(t, 1)
+	b.keepWarm = 20 * time.Millisecond
+	w := b.filled(t)
+	before := b.host.Machines()[0]
+	b.host.Fail(fake.StepResume, errors.New("boom"))
+	eventually(t, "it is thrown away", func() bool { return before.Err() != nil && w.Capacity().Pools[0].Discarded == 1 })
+	b.host.Fail(fake.StepResume, nil)
+	b.awaitReady(t, w, 1)
+}
+
+// runs counts the runs that a fake guest has had.
+func runs(m *fake.Machine) int {
+	n, _ := strconv.Atoi(m.Guest().Get("runs"))
+	return n
 }
 
 func TestStaleMachinesAreThrownOut(t *testing.T) {

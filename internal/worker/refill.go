@@ -11,7 +11,7 @@ import (
 
 // run fills the pool until the worker closes.
 func (p *pool) run() {
-	tick := time.NewTicker(poolCheck)
+	tick := time.NewTicker(min(poolCheck, p.keepWarm))
 	defer tick.Stop()
 	pause := warmRetry
 	var retry <-chan time.Time // set after a failure: nothing is made before it
@@ -28,6 +28,9 @@ func (p *pool) run() {
 			}
 			p.w.log.Warn("cannot warm up a machine for the pool", "template", k.Template, "again_in", pause, "err", err)
 			retry, pause = time.After(pause), min(2*pause, warmRetryMax)
+		}
+		if p.useOne() {
+			continue
 		}
 		select {
 		case <-p.wake:
@@ -113,10 +116,14 @@ func (p *pool) refill(k *poolKind) error {
 		return err
 	}
 	observe(&k.stats.Refill, time.Since(begin))
+	p.addLocked(k, m)
+	return nil
+}
+
+func (p *pool) addLocked(k *poolKind, m *warm) {
 	k.ready = append(k.ready, m)
 	// One that dies while it waits is replaced at once.
 	p.w.tasks.Go(func() { p.watch(k, m) })
-	return nil
 }
 
 func observe(t *sandbox.Timing, took time.Duration) {
@@ -276,7 +283,7 @@ func (w *Worker) warm(k PoolKind) (_ *warm, err error) {
 	if err := i.machine.Pause(ctx); err != nil {
 		return nil, err
 	}
-	return &warm{inst: i, origin: o, taken: make(chan struct{})}, nil
+	return newWarm(i, o), nil
 }
 
 // rehearse does what a hand-off and a first call do, so that the guest's part of
