@@ -198,7 +198,7 @@ func asWorkerTemplate(built image.Artifact) worker.Template {
 // poolConfig is what the settings keep ready: the default shape of the server's
 // template, and the shapes that are named.
 func (a *App) poolConfig() worker.PoolConfig {
-	c := worker.PoolConfig{Size: a.cfg.PoolSize}
+	c := worker.PoolConfig{Size: a.cfg.PoolSize, KeepWarm: a.cfg.PoolKeepWarm}
 	for _, shape := range append([]sandbox.Shape{sandbox.DefaultShape()}, a.cfg.PoolShapes...) {
 		c.Kinds = append(c.Kinds, worker.PoolKind{Template: a.cfg.Template, Shape: shape})
 	}

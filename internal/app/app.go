@@ -153,6 +153,7 @@ func (a *App) openWorker(ctx context.Context) error {
 
 		Pool:         a.poolConfig(),
 		FreeMemoryMB: func() (int, error) { return memInfoMB("MemAvailable") },
+		UnpromisedMB: a.unpromisedMB,
 	})
 	if err != nil {
 		return err

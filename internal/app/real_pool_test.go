@@ -4,6 +4,7 @@ package app_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -123,6 +124,48 @@ func TestRealPoolNeverHandsOutADeadMachine(t *testing.T) {
 			t.Errorf("%s is still there", dir)
 		}
 	}
+}
+
+// TestRealPoolKeepsItsMachinesWarm shows with the kernel's own marks that a machine that
+// waits is used again and again: what nobody has used for a while the host takes away.
+func TestRealPoolKeepsItsMachinesWarm(t *testing.T) {
+	s := ownServer(t, freshHome(t), func(c *config.Server) { c.PoolSize, c.PoolKeepWarm = 1, 2*time.Second })
+	s.awaitPool(t, 1)
+	pid := pidIn(t, onlyInstance(t, s))
+	for range 2 {
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("1"), 0); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, "its pages are in use again", func() bool { return referencedMB(t, pid) >= 10 })
+	}
+	s.awaitPool(t, 1)
+	if c := s.capacity(t); c.Pool.Discarded != 0 {
+		t.Errorf("the counters say %+v", c.Pool)
+	}
+	b := s.create(t, nil)
+	if got := b.mustPython("print(6*7)"); got != "42\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// referencedMB is how much of a process's memory is marked as used.
+func referencedMB(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if v, ok := strings.CutPrefix(line, "Referenced:"); ok {
+			kb, err := strconv.Atoi(strings.Fields(v)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kb >> 10
+		}
+	}
+	t.Fatal("the kernel does not tell what is used")
+	return 0
 }
 
 func TestRealPoolThrowsOutWhatIsStale(t *testing.T) {

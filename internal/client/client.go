@@ -217,6 +217,7 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 // ListFilter narrows a list of sandboxes.
 type ListFilter struct {
 	Status   string   // "" leaves stopped ones out, "any" shows all
+	Template string   // "" all
 	Metadata []string // "key=value", all must match
 }
 
@@ -228,6 +229,9 @@ func (c *Client) Sandboxes(ctx context.Context, f ListFilter) iter.Seq2[*v1.Sand
 		p := v1.ListSandboxesParams{Limit: &limit}
 		if f.Status != "" {
 			p.Status = &f.Status
+		}
+		if f.Template != "" {
+			p.Template = &f.Template
 		}
 		if len(f.Metadata) > 0 {
 			p.Metadata = &f.Metadata

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"ramet.dev/ramet/internal/sandbox"
 )
@@ -55,6 +56,9 @@ type Server struct {
 	// PoolSize is how many machines of each shape are kept ready; 0 for none,
 	// negative: as free memory allows.
 	PoolSize int
+	// PoolKeepWarm is how long a machine of the pool waits before it is used again, to
+	// keep it in memory; 0 is the default. No setting: tests shorten it.
+	PoolKeepWarm time.Duration
 	// PoolShapes are kept ready besides the default one.
 	PoolShapes []sandbox.Shape
 	// MaxSandboxes, MaxMemoryMB and MaxDiskMB limit each project whose own quota

@@ -115,7 +115,8 @@ type Control struct {
 type operation struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{}
-	err    error // set before done is closed
+	err    error              // set before done is closed
+	steps  []sandbox.StepTime // of a delete; set before done is closed
 }
 
 // errClosing is the cause of contexts that end because the server stops.

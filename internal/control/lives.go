@@ -205,7 +205,7 @@ func (c *Control) expireLoop() {
 func (c *Control) expire(e expired) {
 	ctx, cancel := context.WithTimeout(c.life, c.cfg.StopTimeout)
 	defer cancel()
-	err := c.end(ctx, e.project, e.id, ending{cause: e.cause, reason: e.reason})
+	_, err := c.end(ctx, e.project, e.id, ending{cause: e.cause, reason: e.reason})
 	if err == nil || sandbox.KindOf(err) == sandbox.NotFound {
 		c.lives.forget(e.id)
 		return

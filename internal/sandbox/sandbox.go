@@ -6,6 +6,7 @@ package sandbox
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"log/slog"
 	"strings"
 	"time"
 )
@@ -19,6 +20,9 @@ func NewID() ID { return ID(randomHex()) }
 
 // String returns the id in the form that our API and CLI show: sbx_<32 hex>.
 func (id ID) String() string { return "sbx_" + string(id) }
+
+// LogValue implements slog.LogValuer: logs show ids as users know them, in every format.
+func (id ID) LogValue() slog.Value { return slog.StringValue(id.String()) }
 
 // ParseID accepts sbx_<32 hex> and the bare 32 digits.
 func ParseID(s string) (ID, error) {

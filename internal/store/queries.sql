@@ -31,6 +31,7 @@ SELECT * FROM sandboxes
 WHERE project = @project
   AND (created_at < @before_time OR (created_at = @before_time AND id < @before_id))
   AND (state = @state OR @state = 'any' OR (@state = '' AND state <> 'stopped'))
+  AND (template = @template OR @template = '')
 ORDER BY created_at DESC, id DESC
 LIMIT @max_rows;
 

@@ -259,6 +259,8 @@ type ListOptions struct {
 	Limit int // more than 0
 	// State selects one state; "" all but the stopped, "any" all.
 	State string
+	// Template selects the sandboxes of one template; "" all.
+	Template string
 	// Metadata selects the sandboxes that have all of these.
 	Metadata map[string]string
 	// After continues behind a sandbox: the last of the page before.
@@ -280,7 +282,7 @@ func (s *Store) List(ctx context.Context, project string, o ListOptions) (page [
 	batch := max(o.Limit+1, 200)
 	for {
 		rows, err := s.read.ListSandboxes(ctx, storedb.ListSandboxesParams{
-			Project: project, BeforeTime: before, BeforeID: beforeID, State: o.State, MaxRows: int64(batch),
+			Project: project, BeforeTime: before, BeforeID: beforeID, State: o.State, Template: o.Template, MaxRows: int64(batch),
 		})
 		if err != nil {
 			return nil, false, fmt.Errorf("list sandboxes: %w", err)

@@ -274,6 +274,70 @@ func TestPurge(t *testing.T) {
 	}
 }
 
+// Between any two pages some are made, and some end.
+func TestListPagesAreStableWhileOthersComeAndGo(t *testing.T) {
+	s, ctx := opened(t), t.Context()
+	add := func(change func(*sandbox.Sandbox)) sandbox.ID {
+		t.Helper()
+		sb := sample()
+		if change != nil {
+			change(&sb)
+		}
+		sb, err := s.Create(ctx, sb, "create", Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sb.ID
+	}
+	stays := func(sb *sandbox.Sandbox) { sb.Metadata = map[string]string{"team": "a", "tier": "1", "n": "x"} }
+	want := map[sandbox.ID]bool{}
+	var brief []sandbox.ID
+	for range 12 {
+		want[add(stays)] = true
+		brief = append(brief, add(stays))
+		add(func(sb *sandbox.Sandbox) { sb.Metadata = map[string]string{"team": "a", "tier": "2"} })
+		add(func(sb *sandbox.Sandbox) { stays(sb); sb.Template = "other" })
+	}
+	o := ListOptions{Limit: 3, Template: sample().Template, Metadata: map[string]string{"team": "a", "tier": "1"}}
+	seen := map[sandbox.ID]int{}
+	for more := true; more; {
+		var page []sandbox.Sandbox
+		var err error
+		if page, more, err = s.List(ctx, "p", o); err != nil {
+			t.Fatal(err)
+		}
+		for _, sb := range page {
+			seen[sb.ID]++
+			o.After = &Position{sb.CreatedAt, sb.ID}
+		}
+		add(stays)
+		if len(brief) > 1 { // one of each end: seen already, and to come
+			for _, id := range []sandbox.ID{brief[0], brief[len(brief)-1]} {
+				if _, err := s.Transition(ctx, id, sandbox.Creating, sandbox.Stopping, Change{}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Transition(ctx, id, sandbox.Stopping, sandbox.Stopped, Change{End: true}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			brief = brief[1 : len(brief)-1]
+		}
+	}
+	for id := range want {
+		if seen[id] != 1 {
+			t.Errorf("%s is on %d pages", id, seen[id])
+		}
+	}
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("%s is on %d pages", id, n)
+		}
+	}
+	if len(seen) > 24 {
+		t.Errorf("%d were listed: more than there were at the first page", len(seen))
+	}
+}
+
 func TestListPagesWithoutHoles(t *testing.T) {
 	s, ctx := opened(t), t.Context()
 	now := time.Now()

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,6 +49,8 @@ func (a poolAgent) Run(_ context.Context, r *agentv1.RunRequest, out *connect.Se
 		return connect.NewError(connect.CodeAlreadyExists, errors.New("there is such a run"))
 	}
 	a.g.Set("run "+r.RunId, "done")
+	n, _ := strconv.Atoi(a.g.Get("runs"))
+	a.g.Set("runs", strconv.Itoa(n+1))
 	return out.Send(&agentv1.Event{Kind: &agentv1.Event_Exit{Exit: &agentv1.Exit{Reason: agentv1.Reason_EXITED}}})
 }
 
@@ -63,11 +67,15 @@ type poolBench struct {
 	dir  string
 	free atomic.Int64 // MiB
 	size int
+
+	unpromised atomic.Int64 // MiB
+	keepWarm   time.Duration
 }
 
 func newPoolBench(t *testing.T, pool int) *poolBench {
 	b := &poolBench{host: fake.NewHost(fake.Config{Serve: serveAgent}), dir: t.TempDir(), size: pool}
 	b.free.Store(16384)
+	b.unpromised.Store(16384)
 	if err := os.Mkdir(filepath.Join(b.dir, "template"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +90,9 @@ func (b *poolBench) worker(t *testing.T) *Worker {
 			return Template{Name: name, Hash: "h", Dir: filepath.Join(b.dir, "template"), Image: vmm.Image{Hash: "h"}}, nil
 		},
 		Log:          slog.New(slog.DiscardHandler),
-		Pool:         PoolConfig{Size: b.size, Kinds: []PoolKind{{Template: "default", Shape: sandbox.DefaultShape()}}},
+		Pool:         PoolConfig{Size: b.size, KeepWarm: b.keepWarm, Kinds: []PoolKind{{Template: "default", Shape: sandbox.DefaultShape()}}},
 		FreeMemoryMB: func() (int, error) { return int(b.free.Load()), nil },
+		UnpromisedMB: func() (int, error) { return int(b.unpromised.Load()), nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -249,6 +258,78 @@ func TestPoolGivesMemoryBack(t *testing.T) {
 	b.free.Store(16384)
 	w.pool.more()
 	b.awaitReady(t, w, 4)
+}
+
+func TestPoolKeepsOutOfPromisedMemory(t *testing.T) {
+	b := newPoolBench(t, 4)
+	w := b.filled(t)
+	// The record of a sandbox has been entered; it needs what two of the pool stand in.
+	b.unpromised.Store(2*warmCostMB + 1)
+	shape := sandbox.DefaultShape()
+	shape.MemoryMB = 2048
+	i := start(t, w, poolRequest(shape))
+	b.awaitReady(t, w, 2)
+	if p := w.Capacity().Pools[0]; p.Discarded != 2 {
+		t.Errorf("the counters say %+v", p)
+	}
+	// One of the pool is a sandbox's now, and its memory is promised: nothing takes its place.
+	b.unpromised.Store(warmCostMB)
+	start(t, w, poolRequest(sandbox.DefaultShape()))
+	b.awaitReady(t, w, 1)
+	if k := w.pool.lacking(); k != nil {
+		t.Errorf("the pool would make a machine in promised memory")
+	}
+	b.unpromised.Store(-500)
+	w.pool.more()
+	b.awaitReady(t, w, 0)
+	if err := w.Stop(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.unpromised.Store(16384)
+	w.pool.more()
+	b.awaitReady(t, w, 4)
+}
+
+func TestMachinesThatWaitAreKeptWarm(t *testing.T) {
+	b := newPoolBench(t, 2)
+	b.keepWarm = 20 * time.Millisecond
+	w := b.filled(t)
+	before := b.host.Machines()
+	least := func() (n int) {
+		n = math.MaxInt
+		for _, m := range before {
+			n = min(n, runs(m))
+		}
+		return n
+	}
+	now := least()
+	eventually(t, "both have been used twice more", func() bool { return least() >= now+6 }) // three runs each time
+	if p := w.Capacity().Pools[0]; p.Discarded != 0 {
+		t.Errorf("the counters say %+v", p)
+	}
+	for range 2 { // still theirs, and as good as new
+		i := start(t, w, poolRequest(sandbox.DefaultShape()))
+		if err := warmUp(t.Context(), i); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMachineThatCannotBeKeptWarmIsReplaced(t *testing.T) {
+	b := newPoolBench(t, 1)
+	b.keepWarm = 20 * time.Millisecond
+	w := b.filled(t)
+	before := b.host.Machines()[0]
+	b.host.Fail(fake.StepResume, errors.New("boom"))
+	eventually(t, "it is thrown away", func() bool { return before.Err() != nil && w.Capacity().Pools[0].Discarded == 1 })
+	b.host.Fail(fake.StepResume, nil)
+	b.awaitReady(t, w, 1)
+}
+
+// runs counts the runs that a fake guest has had.
+func runs(m *fake.Machine) int {
+	n, _ := strconv.Atoi(m.Guest().Get("runs"))
+	return n
 }
 
 func TestStaleMachinesAreThrownOut(t *testing.T) {

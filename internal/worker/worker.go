@@ -38,6 +38,9 @@ type Config struct {
 	Pool PoolConfig
 	// FreeMemoryMB says how much memory the host could give out now, in MiB.
 	FreeMemoryMB func() (int, error)
+	// UnpromisedMB, when set, says how much of the memory that may be promised to
+	// sandboxes is not, in MiB. The pool keeps within it.
+	UnpromisedMB func() (int, error)
 	// BootTimeout bounds a whole restore, ColdTimeout a cold boot. Zero: 60 s and 180 s.
 	BootTimeout, ColdTimeout time.Duration
 	// AgentTimeout bounds reaching an agent that should be there. Zero: 10 s.
@@ -173,6 +176,7 @@ func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
 	}
 	defer end()
 	defer w.pool.foreground()()
+	w.pool.more() // what this sandbox was promised may be in the pool
 	asked := time.Now()
 	template, err := w.cfg.Templates(req.Template)
 	if err != nil {

@@ -204,6 +204,10 @@ type ClientInterface interface {
 
 	// ListSandboxes List sandboxes, newest first
 	//
+	// All filters that are given must match. A page goes on from the last sandbox of the page before, by its age: sandboxes that
+	// are made or end between two pages neither repeat others nor hide them. New ones are not on later pages.
+	// Metadata are the labels of a sandbox; there are no others.
+	//
 	// Corresponds with GET /v1/sandboxes (the `ListSandboxes` operationId).
 	ListSandboxes(ctx context.Context, params *ListSandboxesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -789,6 +793,10 @@ func (c *Client) SetProject(ctx context.Context, name string, body SetProjectJSO
 }
 
 // ListSandboxes List sandboxes, newest first
+//
+// All filters that are given must match. A page goes on from the last sandbox of the page before, by its age: sandboxes that
+// are made or end between two pages neither repeat others nor hide them. New ones are not on later pages.
+// Metadata are the labels of a sandbox; there are no others.
 //
 // Corresponds with GET /v1/sandboxes (the `ListSandboxes` operationId).
 func (c *Client) ListSandboxes(ctx context.Context, params *ListSandboxesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2035,6 +2043,18 @@ func NewListSandboxesRequest(server string, params *ListSandboxesParams) (*http.
 		if params.Status != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Template != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "template", *params.Template, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3683,6 +3703,10 @@ type ClientWithResponsesInterface interface {
 	SetProjectWithResponse(ctx context.Context, name string, body SetProjectJSONRequestBody, reqEditors ...RequestEditorFn) (*SetProjectResponse, error)
 
 	// ListSandboxesWithResponse List sandboxes, newest first
+	//
+	// All filters that are given must match. A page goes on from the last sandbox of the page before, by its age: sandboxes that
+	// are made or end between two pages neither repeat others nor hide them. New ones are not on later pages.
+	// Metadata are the labels of a sandbox; there are no others.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6390,6 +6414,10 @@ func (c *ClientWithResponses) SetProjectWithResponse(ctx context.Context, name s
 }
 
 // ListSandboxesWithResponse List sandboxes, newest first
+//
+// All filters that are given must match. A page goes on from the last sandbox of the page before, by its age: sandboxes that
+// are made or end between two pages neither repeat others nor hide them. New ones are not on later pages.
+// Metadata are the labels of a sandbox; there are no others.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -764,6 +764,9 @@ type ListSandboxesParams struct {
 	// Status Only this status. `any` also shows stopped ones, which are left out without it.
 	Status *string `form:"status,omitempty" json:"status,omitempty"`
 
+	// Template Only sandboxes of this template.
+	Template *string `form:"template,omitempty" json:"template,omitempty"`
+
 	// Metadata Only sandboxes whose metadata has this `key=value`. May be repeated; all must match.
 	Metadata *[]string `form:"metadata,omitempty" json:"metadata,omitempty"`
 }

@@ -188,7 +188,7 @@ func (s *Server) ListSandboxes(w http.ResponseWriter, _ *http.Request, params v1
 		if status == "" && b.Status == "stopped" || status != "" && status != "any" && status != b.Status {
 			continue
 		}
-		matches := true
+		matches := valueOr(params.Template, b.Template) == b.Template
 		for _, kv := range valueOr(params.Metadata, nil) {
 			k, v, _ := strings.Cut(kv, "=")
 			matches = matches && b.Metadata[k] == v

@@ -629,8 +629,9 @@ SELECT id, project, region, node, template, template_hash, state, fail_reason, u
 WHERE project = ?1
   AND (created_at < ?2 OR (created_at = ?2 AND id < ?3))
   AND (state = ?4 OR ?4 = 'any' OR (?4 = '' AND state <> 'stopped'))
+  AND (template = ?5 OR ?5 = '')
 ORDER BY created_at DESC, id DESC
-LIMIT ?5
+LIMIT ?6
 `
 
 type ListSandboxesParams struct {
@@ -638,6 +639,7 @@ type ListSandboxesParams struct {
 	BeforeTime int64
 	BeforeID   string
 	State      string
+	Template   string
 	MaxRows    int64
 }
 
@@ -648,6 +650,7 @@ func (q *Queries) ListSandboxes(ctx context.Context, arg ListSandboxesParams) ([
 		arg.BeforeTime,
 		arg.BeforeID,
 		arg.State,
+		arg.Template,
 		arg.MaxRows,
 	)
 	if err != nil {
