@@ -75,7 +75,9 @@ func TestAClaimedMachineIsFreedWhenItsRecordIsRefused(t *testing.T) {
 		code      string
 	}{
 		"the quota was used up meanwhile": {
-			func(t *testing.T, n *node) { quota(t, n, project, sandbox.Quota{Sandboxes: -1, MemoryMB: 512, DiskMB: -1}) },
+			func(t *testing.T, n *node) {
+				quota(t, n, project, sandbox.Quota{Sandboxes: -1, MemoryMB: 512, DiskMB: -1})
+			},
 			"quota_memory",
 		},
 		"the template was removed meanwhile": {

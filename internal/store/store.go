@@ -41,7 +41,7 @@ type Store struct {
 	read   *storedb.Queries
 
 	reads, writes *statements
-	now    func() time.Time
+	now           func() time.Time
 
 	mu      sync.Mutex
 	changed chan struct{} // guarded by mu

@@ -21,7 +21,7 @@ const maxIdleGoldens = 2
 // even by punching holes, whatever happens in QEMU. (QEMU before 8.2 opens
 // even a private mapping's file for writing.)
 type golden struct {
-	key    string // checksum; of empty memory its size
+	key    string        // checksum; of empty memory its size
 	loaded chan struct{} // closed when file or err is set
 	file   *os.File
 	err    error
