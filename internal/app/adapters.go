@@ -2,8 +2,6 @@ package app
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,22 +22,42 @@ import (
 type machines struct{ w *worker.Worker }
 
 func (m machines) Start(ctx context.Context, r control.StartRequest) (control.Started, error) {
-	sb := r.Sandbox
+	req, err := requestOf(r.Sandbox)
+	if err != nil {
+		return control.Started{}, err
+	}
+	req.Identity = worker.IdentityOf(r.Sandbox.ID, r.Sandbox.Env)
+	i, err := m.w.Start(ctx, req)
+	if err != nil {
+		return control.Started{}, err
+	}
+	return startedOf(i), nil
+}
+
+// Claim implements control.Claimer.
+func (m machines) Claim(ctx context.Context, r control.StartRequest) (control.Started, bool, error) {
+	req, err := requestOf(r.Sandbox)
+	if err != nil {
+		return control.Started{}, false, err
+	}
+	req.Identity.Env = r.Sandbox.Env
+	i, id, err := m.w.Claim(ctx, req)
+	if err != nil || i == nil {
+		return control.Started{}, false, err
+	}
+	started := startedOf(i)
+	started.ID = id
+	return started, true, nil
+}
+
+// requestOf is all of a boot request but the identity.
+func requestOf(sb sandbox.Sandbox) (worker.Request, error) {
 	policy, err := policyOf(sb)
-	if err != nil {
-		return control.Started{}, err
-	}
-	i, err := m.w.Start(ctx, worker.Request{
-		Instance: sb.Instance,
-		Template: sb.Template,
-		Shape:    sb.Shape,
-		Policy:   policy,
-		Identity: worker.Identity{Hostname: hostname(sb.ID), MachineID: machineID(sb.ID), Env: sb.Env},
-	})
-	if err != nil {
-		return control.Started{}, err
-	}
-	return control.Started{Instance: i.ID, Isolation: i.Isolation(), TemplateHash: i.Template.Hash, Steps: i.Steps}, nil
+	return worker.Request{Instance: sb.Instance, Template: sb.Template, Shape: sb.Shape, Policy: policy}, err
+}
+
+func startedOf(i *worker.Instance) control.Started {
+	return control.Started{Instance: i.ID, Isolation: i.Isolation(), TemplateHash: i.Template.Hash, Steps: i.Steps}
 }
 
 // policyOf is what the guest of a sandbox may reach.
@@ -49,16 +67,6 @@ func policyOf(sb sandbox.Sandbox) (network.Policy, error) {
 		return network.Policy{}, fmt.Errorf("read the egress policy of sandbox %s: %w", sb.ID, err)
 	}
 	return p, nil
-}
-
-// hostname is a sandbox's name in its own shell: enough of the id to recognise it by.
-func hostname(id sandbox.ID) string { return "sbx-" + string(id[:12]) }
-
-// machineID is derived from the id, so that a sandbox keeps it over all its
-// lives, and hashed, because machine-id(5) must not tell other identifiers.
-func machineID(id sandbox.ID) string {
-	sum := sha256.Sum256([]byte("ramet machine-id " + string(id)))
-	return hex.EncodeToString(sum[:16])
 }
 
 func (m machines) Guest(ctx context.Context, id sandbox.InstanceID) (control.Guest, error) {
@@ -152,11 +160,14 @@ func (t templates) describe(built image.Artifact) (sandbox.Template, error) {
 		return d, fmt.Errorf("look for golden snapshots of %s: %w", built.Name, err)
 	}
 	for _, g := range goldens {
-		if n, err := strconv.Atoi(filepath.Base(g)); err == nil {
+		// They are named by vCPUs and memory, such as 2x1024.
+		vcpus, _, _ := strings.Cut(filepath.Base(g), "x")
+		if n, err := strconv.Atoi(vcpus); err == nil {
 			d.Goldens = append(d.Goldens, n)
 		}
 	}
 	slices.Sort(d.Goldens)
+	d.Goldens = slices.Compact(d.Goldens)
 	return d, nil
 }
 

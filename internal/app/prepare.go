@@ -51,7 +51,7 @@ func (a *App) buildTemplate(ctx context.Context, name string) (image.Artifact, e
 	if err != nil {
 		return built, err
 	}
-	_, err = a.worker.Golden(ctx, template, sandbox.DefaultVCPUs)
+	_, err = a.worker.Golden(ctx, template, sandbox.DefaultShape())
 	return built, err
 }
 

@@ -337,7 +337,7 @@ fstrim -v / || true
 func goldenHash(t *testing.T, s *server) string {
 	t.Helper()
 	h := sha256.New()
-	dirs, err := filepath.Glob(filepath.Join(s.home, "templates/default/*/golden/qemu/2"))
+	dirs, err := filepath.Glob(filepath.Join(s.home, "templates/default/*/golden/qemu/2x1024"))
 	if err != nil || len(dirs) == 0 {
 		t.Fatal(dirs, err)
 	}

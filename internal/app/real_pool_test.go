@@ -51,22 +51,31 @@ import os, uuid, random, socket, time
 print(os.environ['WHO'], socket.gethostname(), open('/etc/machine-id').read().strip())
 print(uuid.uuid4(), os.urandom(8).hex(), random.random())
 print(time.time())
+print(os.urandom(16).hex(), open('/etc/hostname').read().strip(), socket.gethostname() in open('/etc/hosts').read())
 print(sum(1 for _ in open('/proc/cpuinfo') if _.startswith('processor')), int(open('/proc/meminfo').readline().split()[1]) // 1024)`
 	outA, outB := strings.Fields(a.mustPython(identity)), strings.Fields(b.mustPython(identity))
-	for n, what := range map[int]string{0: "environment", 1: "host name", 2: "machine id", 3: "uuid", 4: "entropy", 5: "random number"} {
+	for n, what := range map[int]string{0: "environment", 1: "host name", 2: "machine id", 3: "uuid", 4: "entropy", 5: "random number", 7: "entropy of a later call"} {
 		if outA[n] == outB[n] {
 			t.Errorf("siblings have the same %s: %s", what, outA[n])
 		}
 	}
-	if outA[0] != "a" || !strings.HasPrefix(outA[1], "sbx-") {
-		t.Errorf("the first says %v", outA)
+	for sb, out := range map[*box][]string{a: outA, b: outB} {
+		if own := "sbx-" + strings.TrimPrefix(sb.ID, "sbx_")[:12]; out[1] != own || out[8] != own || out[9] != "True" {
+			t.Errorf("sandbox %s says %v", sb.ID, out)
+		}
+	}
+	if outA[0] != "a" || outB[0] != "b" {
+		t.Errorf("they say %v and %v", outA, outB)
 	}
 	clock, err := strconv.ParseFloat(outA[6], 64)
 	if off := time.Since(time.UnixMicro(int64(clock * 1e6))); err != nil || off < -time.Second || off > 10*time.Second {
 		t.Errorf("the guest's clock is off by %s (%v)", off, err)
 	}
-	if mem, err := strconv.Atoi(outA[8]); err != nil || outA[7] != "2" || mem < 850 || mem > 1024 {
-		t.Errorf("the guest has %s vCPUs and %s MB", outA[7], outA[8])
+	if mem, err := strconv.Atoi(outA[11]); err != nil || outA[10] != "2" || mem < 850 || mem > 1024 {
+		t.Errorf("the guest has %s vCPUs and %s MB", outA[10], outA[11])
+	}
+	if got := a.mustPython("import platform; print(platform.node() == socket.gethostname())"); got != "True\n" {
+		t.Errorf("the interpreter remembers another machine's name: %q", got)
 	}
 	if got := a.mustBash("echo $WHO"); got != "a\n" {
 		t.Errorf("a fresh process says %q", got)
@@ -173,7 +182,7 @@ func TestRealPoolThrowsOutWhatIsStale(t *testing.T) {
 	copyTemplate(t, home)
 	s := poolServer(t, home, 1)
 	before := instances(t, s)
-	golden, err := filepath.Glob(filepath.Join(home, "templates/default/*/golden/qemu/2"))
+	golden, err := filepath.Glob(filepath.Join(home, "templates/default/*/golden/qemu/2x1024"))
 	if err != nil || len(golden) != 1 {
 		t.Fatal(golden, err)
 	}

@@ -42,6 +42,12 @@ func (c *Control) create(ctx context.Context, project string, r CreateRequest, b
 			return sb, nil, err // made, but the server ended before its answer was kept
 		}
 	}
+	if sb, steps, found, err := c.createReady(ctx, project, r); err != nil || found {
+		if err == nil {
+			c.log.Info("sandbox created", "sandbox", sb.ID, "project", project, "template", sb.Template, "took", time.Since(begin))
+		}
+		return sb, steps, err
+	}
 	sb, op, opCtx, err := c.beginCreate(ctx, project, r)
 	if err != nil {
 		return sandbox.Sandbox{}, nil, err
@@ -97,6 +103,19 @@ func (c *Control) dropAbandoned(op *operation, project string, id sandbox.ID) {
 	})
 }
 
+func errCreateTimeout(d time.Duration) error {
+	return sandbox.Errorf(sandbox.Unavailable, "create_timeout", "the sandbox did not start within %s", d)
+}
+
+// newRecord is what a request asks for, of no machine yet.
+func (c *Control) newRecord(project string, r CreateRequest) sandbox.Sandbox {
+	return sandbox.Sandbox{
+		Project: project, Region: c.cfg.Region, Node: c.cfg.Node,
+		Template: r.Template, Shape: r.Shape, Egress: !r.NoEgress, EgressPolicy: r.EgressPolicy, Env: r.Env, Metadata: r.Metadata,
+		IdleTimeout: r.IdleTimeout, MaxLifetime: r.MaxLifetime, Idempotency: r.Idempotency,
+	}
+}
+
 // beginCreate enters the record, on a template that cannot be removed meanwhile, and
 // the operation, so that a delete finds either both or none.
 func (c *Control) beginCreate(ctx context.Context, project string, r CreateRequest) (sandbox.Sandbox, *operation, context.Context, error) {
@@ -106,14 +125,9 @@ func (c *Control) beginCreate(ctx context.Context, project string, r CreateReque
 	if err != nil {
 		return sandbox.Sandbox{}, nil, nil, fmt.Errorf("create sandbox: %w", err)
 	}
-	sb := sandbox.Sandbox{
-		ID: sandbox.NewID(), Project: project, Region: c.cfg.Region, Node: c.cfg.Node,
-		Template: r.Template, TemplateHash: t.Hash, Instance: sandbox.NewInstanceID(),
-		Shape: r.Shape, Egress: !r.NoEgress, EgressPolicy: r.EgressPolicy, Env: r.Env, Metadata: r.Metadata,
-		IdleTimeout: r.IdleTimeout, MaxLifetime: r.MaxLifetime, Idempotency: r.Idempotency,
-	}
-	opCtx, stop := context.WithTimeoutCause(c.life, c.cfg.CreateTimeout,
-		sandbox.Errorf(sandbox.Unavailable, "create_timeout", "the sandbox did not start within %s", c.cfg.CreateTimeout))
+	sb := c.newRecord(project, r)
+	sb.ID, sb.TemplateHash, sb.Instance = sandbox.NewID(), t.Hash, sandbox.NewInstanceID()
+	opCtx, stop := context.WithTimeoutCause(c.life, c.cfg.CreateTimeout, errCreateTimeout(c.cfg.CreateTimeout))
 	opCtx, cancel := context.WithCancelCause(opCtx)
 	op := &operation{done: make(chan struct{}), cancel: func(err error) { cancel(err); stop() }}
 	c.mu.Lock()
@@ -173,13 +187,19 @@ func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sa
 		return sb, nil, err
 	}
 	c.lives.watch(running)
-	if !c.machines.Alive(running.Instance) {
-		// It ended before the record said whose it was, so that nobody was found to tell.
-		if err := c.recordExit(sandbox.MachineExit{Instance: running.Instance, Reason: "the sandbox's machine ended by itself"}); err != nil {
-			c.log.Error("record the end of a machine", "instance", running.Instance, "err", err)
-		}
-	}
+	c.checkAlive(running)
 	return running, append(started.Steps, sandbox.StepTime{Name: "commit", Took: time.Since(begin)}), nil
+}
+
+// checkAlive notes a machine that ended before the record said whose it was, so that
+// nobody was found to tell.
+func (c *Control) checkAlive(running sandbox.Sandbox) {
+	if c.machines.Alive(running.Instance) {
+		return
+	}
+	if err := c.recordExit(sandbox.MachineExit{Instance: running.Instance, Reason: "the sandbox's machine ended by itself"}); err != nil {
+		c.log.Error("record the end of a machine", "instance", running.Instance, "err", err)
+	}
 }
 
 // undoCreate frees what a create may have made. What cannot be freed or

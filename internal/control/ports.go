@@ -42,6 +42,8 @@ type StartRequest struct {
 
 // Started is what came out of a start.
 type Started struct {
+	// ID is what the machine was made for, of a Claim.
+	ID sandbox.ID
 	// Instance is the machine's; empty: that of the request.
 	Instance     sandbox.InstanceID
 	Isolation    sandbox.Isolation

@@ -46,7 +46,8 @@ type Manifest struct {
 
 	ShapeVersion int `json:"shape_version"`
 	VCPUs        int `json:"vcpus"`
-	MemoryMB     int `json:"memory_mb"` // that the guest had
+	MemoryMB     int `json:"memory_mb"`         // that the guest had
+	BootMB       int `json:"boot_mb,omitempty"` // of it, what the guest booted with; 0 in old snapshots: 512
 	DiskMB       int `json:"disk_mb"`
 	PlugMB       int `json:"plug_mb"` // the most that was ever hot-plugged
 

@@ -39,7 +39,9 @@ type Store struct {
 	writer *sql.DB
 	reader *sql.DB
 	read   *storedb.Queries
-	now    func() time.Time
+
+	reads, writes *statements
+	now           func() time.Time
 
 	mu      sync.Mutex
 	changed chan struct{} // guarded by mu
@@ -69,7 +71,11 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, writer.Close())
 	}
-	return &Store{writer: writer, reader: reader, read: storedb.New(reader), now: time.Now, changed: make(chan struct{})}, nil
+	reads := newStatements(reader)
+	return &Store{
+		writer: writer, reader: reader, read: storedb.New(reads), reads: reads, writes: newStatements(writer),
+		now: time.Now, changed: make(chan struct{}),
+	}, nil
 }
 
 // keepPrivate makes the database a file that only this user can read: machines run
@@ -120,7 +126,7 @@ func migrate(ctx context.Context, db *sql.DB) error {
 
 // Close closes the database. Everything that was acknowledged is on disk.
 func (s *Store) Close() error {
-	return errors.Join(s.reader.Close(), s.writer.Close())
+	return errors.Join(s.reads.close(), s.reader.Close(), s.writes.close(), s.writer.Close())
 }
 
 // grow is tx for what makes something new: while the disk is full it is refused.
@@ -156,7 +162,8 @@ func (s *Store) once(ctx context.Context, f func(*storedb.Queries) error) error 
 	if err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
-	if err := f(storedb.New(tx)); err != nil {
+	t := &inTx{Tx: tx, prepared: s.writes}
+	if err := f(storedb.New(t)); err != nil {
 		// After some errors SQLite has rolled back by itself; then this one says so.
 		_ = tx.Rollback()
 		return err
@@ -166,6 +173,7 @@ func (s *Store) once(ctx context.Context, f func(*storedb.Queries) error) error 
 		return fmt.Errorf("commit: %w", err)
 	}
 	s.announce()
+	t.remember(ctx)
 	return nil
 }
 

@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,11 +30,24 @@ type Request struct {
 	Identity Identity
 }
 
+// anyHostname is the name of machines that belong to nobody. It is as long as the
+// names of sandboxes, so that a guest changes its files in place: writing new ones
+// takes most of an identity's time.
+const anyHostname = "sbx-000000000000"
+
 // Identity is what makes one machine different from its siblings.
 type Identity struct {
 	Hostname  string
 	MachineID string // 32 hex digits
 	Env       map[string]string
+}
+
+// IdentityOf is the identity of a sandbox, which it keeps over all its lives. The
+// host name is enough of the id to recognise it by; the machine id is hashed, because
+// machine-id(5) must not tell other identifiers.
+func IdentityOf(id sandbox.ID, env map[string]string) Identity {
+	sum := sha256.Sum256([]byte("ramet machine-id " + string(id)))
+	return Identity{Hostname: "sbx-" + string(id[:12]), MachineID: hex.EncodeToString(sum[:16]), Env: env}
 }
 
 // plan is a Request with what it starts from.
@@ -43,6 +58,8 @@ type plan struct {
 	golden   bool   // the machine's memory is to become a golden snapshot
 	// background boots give way to others for CPU time.
 	background bool
+	// unused: the snapshot holds nothing of a user.
+	unused bool
 }
 
 // boot is a boot in progress.
@@ -268,7 +285,7 @@ func (b *boot) identityAndMemory(ctx context.Context) error {
 
 // identity makes the machine itself: nothing of the user's runs before it is done.
 func (b *boot) identity(ctx context.Context) error {
-	var o refreshOptions
+	o := refreshOptions{unused: b.unused}
 	if !b.golden { // a golden is shared by all that follow, and outlives this setting
 		o.caBundle = b.w.cfg.CABundle
 	}
@@ -282,6 +299,7 @@ func (b *boot) identity(ctx context.Context) error {
 type refreshOptions struct {
 	caBundle   []byte // empty: what the guest trusts stays
 	growDiskMB int    // 0: the disk stays
+	unused     bool   // no code of a user has ever run in the machine
 }
 
 // refresh makes a machine the one of an identity.
@@ -303,6 +321,7 @@ func (w *Worker) refresh(ctx context.Context, client *guest.Client, t Template, 
 		Reseed:    true,
 		GrowDisk:  o.growDiskMB > 0,
 		DiskBytes: uint64(o.growDiskMB) << 20,
+		Unused:    o.unused,
 	})
 	return guest.Error(err)
 }

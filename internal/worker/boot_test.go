@@ -96,7 +96,7 @@ func TestEachStepUnwinds(t *testing.T) {
 			b := newBench(t, nil)
 			b.prints = "one\nthe last words\n"
 			if !c.golden {
-				if _, err := b.Golden(b.ctx(), b.template, 2); err != nil {
+				if _, err := b.Golden(b.ctx(), b.template, sandbox.DefaultShape()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -154,7 +154,7 @@ func TestStartErrors(t *testing.T) {
 	})
 	t.Run("a machine that ends", func(t *testing.T) {
 		b := newBench(t, nil)
-		if _, err := b.Golden(b.ctx(), b.template, 2); err != nil {
+		if _, err := b.Golden(b.ctx(), b.template, sandbox.DefaultShape()); err != nil {
 			t.Fatal(err)
 		}
 		b.hang()

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
@@ -16,9 +15,32 @@ import (
 	"ramet.dev/ramet/internal/sandbox"
 )
 
-// goldenDir is where the golden snapshot for a vCPU count is kept.
-func (w *Worker) goldenDir(t Template, vcpus int) string {
-	return filepath.Join(t.Dir, "golden", w.cfg.Driver.Name(), strconv.Itoa(vcpus))
+// goldenKind is what a golden snapshot is for: machines with as many vCPUs, and
+// at least so much memory. The memory that a golden has, all its machines
+// share; what a machine has beyond it is plugged in, which takes a guest time, and
+// pages of its own to describe it.
+type goldenKind struct{ vcpus, memoryMB int }
+
+// kindFor returns the kind of golden for a shape: one of the default size, or the
+// smallest.
+func kindFor(s sandbox.Shape) goldenKind {
+	if s.MemoryMB >= sandbox.DefaultMemoryMB {
+		return goldenKind{s.VCPUs, sandbox.DefaultMemoryMB}
+	}
+	return goldenKind{s.VCPUs, sandbox.MinMemoryMB}
+}
+
+// String is how shapes are written, such as 2x1024.
+func (k goldenKind) String() string { return fmt.Sprintf("%dx%d", k.vcpus, k.memoryMB) }
+
+// GoldenDir is where the golden snapshot for machines of a shape is kept below
+// the directory of their template.
+func GoldenDir(driver string, s sandbox.Shape) string {
+	return filepath.Join("golden", driver, kindFor(s).String())
+}
+
+func (w *Worker) goldenDir(t Template, s sandbox.Shape) string {
+	return filepath.Join(t.Dir, GoldenDir(w.cfg.Driver.Name(), s))
 }
 
 // making is a golden snapshot being made for all who wait for it.
@@ -27,21 +49,21 @@ type making struct {
 	err  error // set before done is closed
 }
 
-// Golden returns the golden snapshot of a template for a vCPU count, making it
-// at the first use. Callers at the same time share one making, which goes on
+// Golden returns the golden snapshot of a template for a shape, making it at the
+// first use. Callers at the same time share one making, which goes on
 // when they leave; Close ends it and waits for it.
-func (w *Worker) Golden(ctx context.Context, t Template, vcpus int) (string, error) {
-	return w.goldenBut(ctx, t, vcpus, nil)
+func (w *Worker) Golden(ctx context.Context, t Template, s sandbox.Shape) (string, error) {
+	return w.goldenBut(ctx, t, s, nil)
 }
 
 // goldenBut is Golden for a caller that could not use the snapshot whose
 // directory is bad. It is thrown away, unless somebody has done that already.
-func (w *Worker) goldenBut(ctx context.Context, t Template, vcpus int, bad os.FileInfo) (string, error) {
-	dir := w.goldenDir(t, vcpus)
+func (w *Worker) goldenBut(ctx context.Context, t Template, s sandbox.Shape, bad os.FileInfo) (string, error) {
+	dir := w.goldenDir(t, s)
 	if goldenUsable(dir, bad) {
 		return dir, nil
 	}
-	m, err := w.joinMaking(ctx, t, vcpus, dir, bad)
+	m, err := w.joinMaking(ctx, t, kindFor(s), dir, bad)
 	if err != nil {
 		return "", err
 	}
@@ -51,7 +73,7 @@ func (w *Worker) goldenBut(ctx context.Context, t Template, vcpus int, bad os.Fi
 		return "", context.Cause(ctx)
 	}
 	if m.err != nil {
-		return "", fmt.Errorf("make the golden snapshot of template %s for %d vCPUs: %w", t.Name, vcpus, m.err)
+		return "", fmt.Errorf("make the golden snapshot of template %s for %s: %w", t.Name, kindFor(s), m.err)
 	}
 	return dir, nil
 }
@@ -69,7 +91,7 @@ func sameGolden(a, b os.FileInfo) bool {
 }
 
 // joinMaking returns the making of a golden snapshot under way, or begins one.
-func (w *Worker) joinMaking(ctx context.Context, t Template, vcpus int, dir string, bad os.FileInfo) (*making, error) {
+func (w *Worker) joinMaking(ctx context.Context, t Template, k goldenKind, dir string, bad os.FileInfo) (*making, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if m := w.makings[dir]; m != nil {
@@ -85,7 +107,7 @@ func (w *Worker) joinMaking(ctx context.Context, t Template, vcpus int, dir stri
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*w.cfg.ColdTimeout)
 		defer cancel()
 		defer context.AfterFunc(w.life, cancel)()
-		m.err = w.makeGolden(ctx, t, vcpus, dir, bad)
+		m.err = w.makeGolden(ctx, t, k, dir, bad)
 		w.mu.Lock()
 		delete(w.makings, dir)
 		w.mu.Unlock()
@@ -106,7 +128,7 @@ func dropGolden(dir string) error {
 }
 
 // makeGolden boots the template cold, warms it up, and saves it.
-func (w *Worker) makeGolden(ctx context.Context, t Template, vcpus int, dir string, bad os.FileInfo) (err error) {
+func (w *Worker) makeGolden(ctx context.Context, t Template, k goldenKind, dir string, bad os.FileInfo) (err error) {
 	defer func() {
 		if full := diskFull(err); full != nil {
 			err = full
@@ -124,11 +146,12 @@ func (w *Worker) makeGolden(ctx context.Context, t Template, vcpus int, dir stri
 		Request: Request{
 			Instance: sandbox.NewInstanceID(),
 			Template: t.Name,
-			Shape:    sandbox.Shape{VCPUs: vcpus, MemoryMB: sandbox.MinMemoryMB, DiskMB: sandbox.DefaultDiskMB},
-			Identity: Identity{Hostname: "golden", MachineID: string(sandbox.NewInstanceID())},
+			Shape:    sandbox.Shape{VCPUs: k.vcpus, MemoryMB: k.memoryMB, DiskMB: sandbox.DefaultDiskMB},
+			Identity: Identity{Hostname: anyHostname, MachineID: string(sandbox.NewInstanceID())},
 		},
 		template: t,
 		golden:   true,
+		unused:   true,
 	})
 	if err != nil {
 		return err
@@ -168,7 +191,7 @@ func (w *Worker) makeGolden(ctx context.Context, t Template, vcpus int, dir stri
 	if err := os.Rename(tmp, dir); err != nil {
 		return fmt.Errorf("put the golden snapshot in place: %w", err)
 	}
-	w.log.Info("golden snapshot made", "template", t.Name, "vcpus", vcpus, "took", time.Since(begin).Round(time.Millisecond))
+	w.log.Info("golden snapshot made", "template", t.Name, "shape", k.String(), "took", time.Since(begin).Round(time.Millisecond))
 	return nil
 }
 

@@ -31,7 +31,7 @@ func TestGoldenIsMadeOnce(t *testing.T) {
 	b := newBench(t, nil)
 	b.startAll(8)
 	// One that looked before it was made, and gets its turn after.
-	m, err := b.joinMaking(b.ctx(), b.template, 2, b.goldenDir(b.template, 2), nil)
+	m, err := b.joinMaking(b.ctx(), b.template, kindFor(sandbox.DefaultShape()), b.goldenDir(b.template, sandbox.DefaultShape()), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestBadGoldenIsMadeAnew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, nil)
-			dir, err := b.Golden(b.ctx(), b.template, 2)
+			dir, err := b.Golden(b.ctx(), b.template, sandbox.DefaultShape())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +121,7 @@ func TestGoldenOfARemovedTemplate(t *testing.T) {
 	b := newBench(t, nil)
 	entered, release := b.blockRuns()
 	failed := make(chan error, 1)
-	go func() { _, err := b.Golden(b.ctx(), b.template, 2); failed <- err }()
+	go func() { _, err := b.Golden(b.ctx(), b.template, sandbox.DefaultShape()); failed <- err }()
 	<-entered
 	if err := os.RemoveAll(b.template.Dir); err != nil {
 		t.Fatal(err)

@@ -14,21 +14,51 @@ import (
 // thrown away, and the next one is tried.
 const handOffTimeout = 5 * time.Second
 
+// Claim takes a machine of the request's template and shape from the pool, and
+// gives it the policy and the environment of the request. It keeps the identity that
+// it was warmed up with, that of the sandbox of the returned id. The instance
+// is nil when the pool has none.
+func (w *Worker) Claim(ctx context.Context, req Request) (*Instance, sandbox.ID, error) {
+	k := w.pool.kind(req.Template, req.Shape)
+	if k == nil {
+		return nil, "", nil
+	}
+	ctx, end, err := w.begin(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	defer end()
+	defer w.pool.foreground()()
+	t, err := w.cfg.Templates(req.Template)
+	if err != nil {
+		return nil, "", err
+	}
+	i, id := w.fromPool(ctx, k, req, t, false)
+	if i != nil {
+		w.enter(i)
+	}
+	return i, id, nil
+}
+
 // fromPool starts a machine for req from the pool. It returns nil when the
-// pool has none, whatever the reason.
-func (w *Worker) fromPool(ctx context.Context, k *poolKind, req Request, t Template) *Instance {
+// pool has none, whatever the reason. A renamed machine gets the request's
+// identity, any other one keeps its own and gets the request's environment.
+func (w *Worker) fromPool(ctx context.Context, k *poolKind, req Request, t Template, rename bool) (*Instance, sandbox.ID) {
 	asked := time.Now()
-	now, err := w.originOf(t, req.Shape.VCPUs)
+	now, err := w.originOf(t, req.Shape)
 	if err != nil {
 		w.log.Warn("the pool is passed by", "err", err)
-		return nil
+		return nil, ""
 	}
 	looked := time.Since(asked)
 	for ctx.Err() == nil {
 		begin := time.Now()
 		m := w.pool.take(k, now)
 		if m == nil {
-			return nil
+			return nil, ""
+		}
+		if !rename {
+			req.Identity = IdentityOf(m.sandbox, req.Identity.Env)
 		}
 		claimed := time.Now()
 		if err := w.handOff(ctx, m.inst, req); err != nil {
@@ -40,9 +70,9 @@ func (w *Worker) fromPool(ctx context.Context, k *poolKind, req Request, t Templ
 		}
 		m.inst.Steps = append([]sandbox.StepTime{{Name: "claim", Took: looked + claimed.Sub(begin)}}, m.inst.Steps...)
 		w.pool.hit(k, time.Since(begin))
-		return m.inst
+		return m.inst, m.sandbox
 	}
-	return nil
+	return nil, ""
 }
 
 // handOff gives a paused machine of the pool to its owner. The request for its
@@ -74,7 +104,7 @@ func (w *Worker) handOff(ctx context.Context, i *Instance, req Request) error {
 	})
 	g.Go(func() error {
 		// The certificates are in already.
-		err := w.refresh(ctx, client, i.Template, req.Identity, refreshOptions{})
+		err := w.refresh(ctx, client, i.Template, req.Identity, refreshOptions{unused: true})
 		known = time.Since(begin)
 		return err
 	})

@@ -3,10 +3,12 @@ package worker
 import (
 	"context"
 	"time"
+
+	"ramet.dev/ramet/internal/sandbox"
 )
 
-func newWarm(i *Instance, o origin) *warm {
-	return &warm{inst: i, origin: o, used: time.Now(), taken: make(chan struct{})}
+func newWarm(i *Instance, id sandbox.ID, o origin) *warm {
+	return &warm{inst: i, sandbox: id, origin: o, used: time.Now(), taken: make(chan struct{})}
 }
 
 // useOne lets a machine that has waited for long do what a hand-off and a first call
@@ -25,7 +27,7 @@ func (p *pool) useOne() bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.addLocked(k, newWarm(m.inst, m.origin))
+	p.addLocked(k, newWarm(m.inst, m.sandbox, m.origin))
 	return true
 }
 
@@ -60,7 +62,7 @@ func (p *pool) use(m *warm) error {
 	if err := m.inst.machine.Resume(ctx); err != nil {
 		return err
 	}
-	if err := p.w.rehearse(ctx, m.inst); err != nil {
+	if err := p.w.rehearse(ctx, m.inst, IdentityOf(m.sandbox, nil)); err != nil {
 		return err
 	}
 	return m.inst.machine.Pause(ctx)

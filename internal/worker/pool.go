@@ -93,10 +93,11 @@ type poolKind struct {
 
 // warm is a machine that waits for its owner.
 type warm struct {
-	inst   *Instance
-	origin origin
-	used   time.Time     // when it made calls last
-	taken  chan struct{} // closed when it leaves the pool
+	inst    *Instance
+	sandbox sandbox.ID // whose identity it has
+	origin  origin
+	used    time.Time     // when it made calls last
+	taken   chan struct{} // closed when it leaves the pool
 }
 
 // origin is what a machine was made from; with another one it is stale.
@@ -290,12 +291,12 @@ func (p *pool) more() {
 }
 
 // originOf is what a machine of a template and shape would be made from now.
-func (w *Worker) originOf(t Template, vcpus int) (origin, error) {
+func (w *Worker) originOf(t Template, s sandbox.Shape) (origin, error) {
 	o := origin{template: t.Hash}
 	if v, ok := w.cfg.Driver.(versioned); ok {
 		o.monitor = v.Version()
 	}
-	info, err := os.Stat(w.goldenDir(t, vcpus))
+	info, err := os.Stat(w.goldenDir(t, s))
 	if errors.Is(err, fs.ErrNotExist) {
 		return o, nil // fits no machine
 	}

@@ -335,7 +335,7 @@ func runs(m *fake.Machine) int {
 func TestStaleMachinesAreThrownOut(t *testing.T) {
 	b := newPoolBench(t, 2)
 	w := b.filled(t)
-	if err := dropGolden(w.goldenDir(Template{Dir: filepath.Join(b.dir, "template")}, sandbox.DefaultVCPUs)); err != nil {
+	if err := dropGolden(w.goldenDir(Template{Dir: filepath.Join(b.dir, "template")}, sandbox.DefaultShape())); err != nil {
 		t.Fatal(err)
 	}
 	before := b.host.Machines()
@@ -460,5 +460,31 @@ func TestManyStartsAtOnceLeaveNothing(t *testing.T) {
 	}
 	if left, err := w.Left(); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestClaimedMachineHasItsOwnNames(t *testing.T) {
+	b := newPoolBench(t, 1)
+	w := b.filled(t)
+	r := poolRequest(sandbox.DefaultShape())
+	i, id, err := w.Claim(t.Context(), r)
+	if err != nil || i == nil {
+		t.Fatalf("%v %v", i, err)
+	}
+	own := IdentityOf(id, nil)
+	m := b.machine(t, i.ID)
+	if m.Guest().Get("hostname") != own.Hostname || m.Guest().Get("who") != "me" {
+		t.Errorf("the guest of %s is %q of %q", id, m.Guest().Get("hostname"), m.Guest().Get("who"))
+	}
+	if m.Background() || !i.gateway.Policy().Egress {
+		t.Error("it is not in use")
+	}
+	if got, err := w.Instance(i.ID); err != nil || got != i {
+		t.Errorf("the worker does not know it: %v", err)
+	}
+	b.awaitReady(t, w, 1)
+	r.Shape.MemoryMB = 2048
+	if i, _, err := w.Claim(t.Context(), r); i != nil || err != nil {
+		t.Errorf("a shape of which none is kept: %v %v", i, err)
 	}
 }

@@ -158,7 +158,7 @@ func (p *pool) sweep() {
 		t, err := p.w.cfg.Templates(k.Template)
 		var now origin // of no machine, when there is no template
 		if err == nil {
-			now, err = p.w.originOf(t, k.Shape.VCPUs)
+			now, err = p.w.originOf(t, k.Shape)
 		}
 		if err != nil && sandbox.KindOf(err) != sandbox.NotFound {
 			p.w.log.Warn("the pool cannot look at its template", "template", k.Template, "err", err)
@@ -247,10 +247,6 @@ func (p *pool) throwOut(k *poolKind, why func(*warm) string) {
 	}
 }
 
-// warmHostname is as long as the names of sandboxes, so that the guest changes
-// its files in place at the hand-off.
-const warmHostname = "sbx-000000000000"
-
 // warm makes a machine that has done everything but get an owner.
 func (w *Worker) warm(k PoolKind) (_ *warm, err error) {
 	t, err := w.cfg.Templates(k.Template)
@@ -259,9 +255,10 @@ func (w *Worker) warm(k PoolKind) (_ *warm, err error) {
 	}
 	ctx, cancel := context.WithTimeout(w.life, w.cfg.BootTimeout+2*w.cfg.ColdTimeout)
 	defer cancel()
+	id := sandbox.NewID()
+	identity := IdentityOf(id, nil)
 	i, err := w.restoreGolden(ctx, Request{
-		Instance: sandbox.NewInstanceID(), Template: k.Template, Shape: k.Shape,
-		Identity: Identity{Hostname: warmHostname, MachineID: string(sandbox.NewInstanceID())},
+		Instance: sandbox.NewInstanceID(), Template: k.Template, Shape: k.Shape, Identity: identity,
 	}, t, true)
 	if err != nil {
 		return nil, err
@@ -273,22 +270,22 @@ func (w *Worker) warm(k PoolKind) (_ *warm, err error) {
 			err = errors.Join(err, i.free(ctx))
 		}
 	}()
-	o, err := w.originOf(t, k.Shape.VCPUs)
+	o, err := w.originOf(t, k.Shape)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.rehearse(ctx, i); err != nil {
+	if err := w.rehearse(ctx, i, identity); err != nil {
 		return nil, fmt.Errorf("warm up: %w", err)
 	}
 	if err := i.machine.Pause(ctx); err != nil {
 		return nil, err
 	}
-	return newWarm(i, o), nil
+	return newWarm(i, id, o), nil
 }
 
 // rehearse does what a hand-off and a first call do, so that the guest's part of
 // it is translated and in memory.
-func (w *Worker) rehearse(ctx context.Context, i *Instance) error {
+func (w *Worker) rehearse(ctx context.Context, i *Instance, identity Identity) error {
 	client, err := i.Guest(ctx)
 	if err != nil {
 		return err
@@ -296,5 +293,5 @@ func (w *Worker) rehearse(ctx context.Context, i *Instance) error {
 	if err := warmUp(ctx, i); err != nil {
 		return err
 	}
-	return w.refresh(ctx, client, i.Template, Identity{Hostname: warmHostname[:len(warmHostname)-1] + "1", MachineID: string(sandbox.NewInstanceID())}, refreshOptions{})
+	return w.refresh(ctx, client, i.Template, identity, refreshOptions{unused: true})
 }

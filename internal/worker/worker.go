@@ -185,7 +185,7 @@ func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
 	found := sandbox.StepTime{Name: "template", Took: time.Since(asked)}
 	k := w.pool.kind(req.Template, req.Shape)
 	if k != nil {
-		if i := w.fromPool(ctx, k, req, template); i != nil {
+		if i, _ := w.fromPool(ctx, k, req, template, true); i != nil {
 			i.Steps = append([]sandbox.StepTime{found}, i.Steps...)
 			w.enter(i)
 			return i, nil
@@ -206,12 +206,12 @@ func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
 // restoreGolden boots from the golden snapshot. One that does not fit this host any
 // more (another QEMU), or is damaged, is made anew, once.
 func (w *Worker) restoreGolden(ctx context.Context, req Request, t Template, background bool) (*Instance, error) {
-	snap, err := w.Golden(ctx, t, req.Shape.VCPUs)
+	snap, err := w.Golden(ctx, t, req.Shape)
 	if err != nil {
 		return nil, err
 	}
 	tried, serr := os.Stat(snap)
-	p := plan{Request: req, template: t, snapshot: snap, background: background}
+	p := plan{Request: req, template: t, snapshot: snap, background: background, unused: true}
 	i, err := w.boot(ctx, p)
 	if errors.Is(err, vmm.ErrGone) && ctx.Err() == nil {
 		// A monitor that crashes as it starts a machine (or was killed by the kernel)
@@ -227,8 +227,8 @@ func (w *Worker) restoreGolden(ctx context.Context, req Request, t Template, bac
 	if !replaced && !badSnapshot(err) {
 		return nil, err
 	}
-	w.log.Warn("the golden snapshot cannot be used; making a new one", "template", t.Name, "vcpus", req.Shape.VCPUs, "err", err)
-	if p.snapshot, err = w.goldenBut(ctx, t, req.Shape.VCPUs, tried); err != nil {
+	w.log.Warn("the golden snapshot cannot be used; making a new one", "template", t.Name, "shape", kindFor(req.Shape).String(), "err", err)
+	if p.snapshot, err = w.goldenBut(ctx, t, req.Shape, tried); err != nil {
 		return nil, err
 	}
 	return w.boot(ctx, p)

@@ -194,16 +194,19 @@ func (x *HelloResponse) GetBootId() string {
 }
 
 type RefreshRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	UnixNanos     int64                  `protobuf:"varint,1,opt,name=unix_nanos,json=unixNanos,proto3" json:"unix_nanos,omitempty"` // wall clock of the host at sending
-	Entropy       []byte                 `protobuf:"bytes,2,opt,name=entropy,proto3" json:"entropy,omitempty"`                       // 32..256 bytes for the kernel's pool
-	Hostname      string                 `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	MachineId     string                 `protobuf:"bytes,4,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`                                              // 32 hex digits
-	Env           map[string]string      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // environment of everything started from now on; replaces the old one
-	CaBundle      []byte                 `protobuf:"bytes,6,opt,name=ca_bundle,json=caBundle,proto3" json:"ca_bundle,omitempty"`                                                 // PEM, added to the guest's trusted certificates; empty: leave as is
-	Reseed        bool                   `protobuf:"varint,7,opt,name=reseed,proto3" json:"reseed,omitempty"`                                                                    // reseed random and numpy.random of the REPL
-	GrowDisk      bool                   `protobuf:"varint,8,opt,name=grow_disk,json=growDisk,proto3" json:"grow_disk,omitempty"`                                                // also do what GrowDisk does
-	DiskBytes     uint64                 `protobuf:"varint,9,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`                                             // with grow_disk: as in GrowDiskRequest
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	UnixNanos int64                  `protobuf:"varint,1,opt,name=unix_nanos,json=unixNanos,proto3" json:"unix_nanos,omitempty"` // wall clock of the host at sending
+	Entropy   []byte                 `protobuf:"bytes,2,opt,name=entropy,proto3" json:"entropy,omitempty"`                       // 32..256 bytes for the kernel's pool
+	Hostname  string                 `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	MachineId string                 `protobuf:"bytes,4,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`                                              // 32 hex digits
+	Env       map[string]string      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // environment of everything started from now on; replaces the old one
+	CaBundle  []byte                 `protobuf:"bytes,6,opt,name=ca_bundle,json=caBundle,proto3" json:"ca_bundle,omitempty"`                                                 // PEM, added to the guest's trusted certificates; empty: leave as is
+	Reseed    bool                   `protobuf:"varint,7,opt,name=reseed,proto3" json:"reseed,omitempty"`                                                                    // reseed random and numpy.random of the REPL
+	GrowDisk  bool                   `protobuf:"varint,8,opt,name=grow_disk,json=growDisk,proto3" json:"grow_disk,omitempty"`                                                // also do what GrowDisk does
+	DiskBytes uint64                 `protobuf:"varint,9,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`                                             // with grow_disk: as in GrowDiskRequest
+	// Nothing of a user has run in this machine. So the interpreter need not learn
+	// of it at once: it does before the code of its next call.
+	Unused        bool `protobuf:"varint,14,opt,name=unused,proto3" json:"unused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -299,6 +302,13 @@ func (x *RefreshRequest) GetDiskBytes() uint64 {
 		return x.DiskBytes
 	}
 	return 0
+}
+
+func (x *RefreshRequest) GetUnused() bool {
+	if x != nil {
+		return x.Unused
+	}
+	return false
 }
 
 type RefreshResponse struct {
@@ -2911,7 +2921,7 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12#\n" +
 	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12\x16\n" +
 	"\x06kernel\x18\x03 \x01(\tR\x06kernel\x12\x17\n" +
-	"\aboot_id\x18\x04 \x01(\tR\x06bootId\"\xe8\x02\n" +
+	"\aboot_id\x18\x04 \x01(\tR\x06bootId\"\x80\x03\n" +
 	"\x0eRefreshRequest\x12\x1d\n" +
 	"\n" +
 	"unix_nanos\x18\x01 \x01(\x03R\tunixNanos\x12\x18\n" +
@@ -2924,7 +2934,8 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x06reseed\x18\a \x01(\bR\x06reseed\x12\x1b\n" +
 	"\tgrow_disk\x18\b \x01(\bR\bgrowDisk\x12\x1d\n" +
 	"\n" +
-	"disk_bytes\x18\t \x01(\x04R\tdiskBytes\x1a6\n" +
+	"disk_bytes\x18\t \x01(\x04R\tdiskBytes\x12\x16\n" +
+	"\x06unused\x18\x0e \x01(\bR\x06unused\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\")\n" +

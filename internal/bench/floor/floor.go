@@ -16,7 +16,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 
 	_ "modernc.org/sqlite" // the SQL driver that the server uses
@@ -27,6 +26,7 @@ import (
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/vmm"
 	"ramet.dev/ramet/internal/vmm/qemu"
+	"ramet.dev/ramet/internal/worker"
 )
 
 // Floors implements bench.Floors. It is used by one goroutine.
@@ -73,14 +73,19 @@ func Open(ctx context.Context, home config.Home, cfg bench.FloorConfig) (_ *Floo
 	if err != nil {
 		return nil, err
 	}
-	f.snapshot = filepath.Join(filepath.Dir(f.image.RootExt4), "golden", f.driver.Name(), strconv.Itoa(cfg.VCPUs))
+	f.snapshot = filepath.Join(filepath.Dir(f.image.RootExt4), worker.GoldenDir(f.driver.Name(), f.shape()))
 	if _, err := os.Stat(f.snapshot); err != nil {
-		return nil, errors.Join(fmt.Errorf("the template has no golden snapshot for %d vCPUs: %w", cfg.VCPUs, err), f.driver.Close())
+		return nil, errors.Join(fmt.Errorf("the template has no golden snapshot for %d vCPUs and %d MB: %w", cfg.VCPUs, cfg.MemoryMB, err), f.driver.Close())
 	}
 	if err := f.openDatabase(ctx); err != nil {
 		return nil, errors.Join(err, f.driver.Close())
 	}
 	return f, nil
+}
+
+// shape is that of the server's machines.
+func (f *Floors) shape() sandbox.Shape {
+	return sandbox.Shape{VCPUs: f.cfg.VCPUs, MemoryMB: f.cfg.MemoryMB, DiskMB: f.cfg.DiskMB}
 }
 
 // findTemplate finds the build that the server uses.

@@ -49,7 +49,7 @@ func (f *Floors) start(ctx context.Context, cold bool) (_ *machine, _ bench.Samp
 	}
 	cfg := vmm.Config{
 		Instance: id, Dir: m.dir, Source: vmm.Source{Image: f.image},
-		Shape: sandbox.Shape{VCPUs: f.cfg.VCPUs, MemoryMB: sandbox.MinMemoryMB, DiskMB: f.cfg.DiskMB},
+		Shape: f.shape(),
 	}
 	if !cold {
 		cfg.Source.Snapshot = f.snapshot
@@ -101,7 +101,7 @@ func (m *machine) refresh(ctx context.Context) error {
 	entropy := make([]byte, 256)
 	rand.Read(entropy) // never fails
 	_, err := m.agent.Machine().Refresh(ctx, &agentv1.RefreshRequest{
-		UnixNanos: time.Now().UnixNano(), Entropy: entropy, Hostname: "floor", MachineId: string(m.id), Reseed: true,
+		UnixNanos: time.Now().UnixNano(), Entropy: entropy, Hostname: "floor", MachineId: string(m.id), Reseed: true, Unused: true,
 	})
 	if err != nil {
 		return fmt.Errorf("refresh the machine: %w", guest.Error(err))

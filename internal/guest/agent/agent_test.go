@@ -26,6 +26,7 @@ import (
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
 	"ramet.dev/ramet/api/agent/v1/agentv1connect"
+	guestexec "ramet.dev/ramet/internal/guest/exec"
 )
 
 func TestHostsWith(t *testing.T) {
@@ -92,8 +93,7 @@ type noExec struct {
 	err error
 }
 
-func (noExec) SetEnv(map[string]string)         {}
-func (e noExec) Reseed(_ context.Context) error { return e.err }
+func (e noExec) Renew(guestexec.Renewal) error { return e.err }
 
 // makeCgroup makes a cgroup of version 2, where this host has one.
 func makeCgroup(t *testing.T) string {
@@ -352,5 +352,31 @@ func TestAwaitUevent(t *testing.T) {
 	}
 	if err := awaitUevent(20*time.Millisecond, func() (bool, error) { return false, nil }); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("error %v", err)
+	}
+}
+
+// What is right already is left alone: each step of a hand-off counts.
+func TestRefreshLeavesAloneWhatIsRight(t *testing.T) {
+	m := NewMachine(noExec{}, t.TempDir(), slog.New(slog.DiscardHandler))
+	names := func(r *agentv1.RefreshRequest) string {
+		var all []string
+		for _, s := range m.refreshSteps(t.Context(), r) {
+			all = append(all, s.name)
+		}
+		return strings.Join(all, ", ")
+	}
+	r := &agentv1.RefreshRequest{UnixNanos: 1, Entropy: make([]byte, 32), Hostname: "a", MachineId: strings.Repeat("0", 32), Reseed: true}
+	const all = "set clock, add entropy, set hostname, set machine id, renew what runs code, thaw"
+	if got := names(r); got != all {
+		t.Errorf("the first refresh takes %s", got)
+	}
+	m.hostname, m.machineID, m.thawed = r.Hostname, r.MachineId, true
+	if got := names(r); got != "set clock, add entropy, renew what runs code" {
+		t.Errorf("one of the same identity takes %s", got)
+	}
+	r.Hostname, r.MachineId = "b", strings.Repeat("1", 32)
+	m.thawed = false // it was frozen
+	if got := names(r); got != all {
+		t.Errorf("one of another identity takes %s", got)
 	}
 }

@@ -53,6 +53,18 @@ func (f freezer) set(ctx context.Context, frozen bool) error {
 	if err := os.WriteFile(filepath.Join(f.dir, "cgroup.freeze"), value, 0); err != nil {
 		return err
 	}
+	buf := make([]byte, 256)
+	reached := func() (bool, error) {
+		// Reading the file also rearms the poll.
+		n, err := unix.Pread(int(events.Fd()), buf, 0)
+		if err != nil {
+			return false, fmt.Errorf("read %s: %w", events.Name(), err)
+		}
+		return bytes.Contains(buf[:n], want), nil
+	}
+	if done, err := reached(); err != nil || done {
+		return err // most of the time
+	}
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return err
@@ -68,15 +80,9 @@ func (f freezer) set(ctx context.Context, frozen bool) error {
 		}
 		_ = unix.Close(wake)
 	}()
-	buf := make([]byte, 256)
 	for {
-		// Reading the file also rearms the poll.
-		n, err := unix.Pread(int(events.Fd()), buf, 0)
-		if err != nil {
-			return fmt.Errorf("read %s: %w", events.Name(), err)
-		}
-		if bytes.Contains(buf[:n], want) {
-			return nil
+		if done, err := reached(); err != nil || done {
+			return err
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("wait for %q: %w", bytes.TrimSpace(want), context.Cause(ctx))

@@ -12,6 +12,7 @@ import (
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
 	"ramet.dev/ramet/api/agent/v1/agentv1connect"
+	"ramet.dev/ramet/internal/guest/exec"
 )
 
 // Protocol is the version of the protocol that this agent speaks.
@@ -24,11 +25,9 @@ var Version = "dev"
 // guest/exec implements it.
 type Executor interface {
 	agentv1connect.ExecHandler
-	// SetEnv replaces the environment of everything started from now on.
-	SetEnv(env map[string]string)
-	// Reseed gives the interpreter's random generators new seeds. It is called
-	// while the user's processes are frozen or not; it must work for both.
-	Reseed(ctx context.Context) error
+	// Renew is called while the user's processes are frozen or not; it must work
+	// for both.
+	Renew(exec.Renewal) error
 }
 
 // Machine implements agentv1connect.MachineHandler.
@@ -39,6 +38,11 @@ type Machine struct {
 
 	// turn is held by what changes the machine as a whole, one at a time.
 	turn chan struct{}
+	// What the machine is now, guarded by turn. It outlives a restore, as all
+	// memory does. A refresh leaves alone what is right already.
+	hostname, machineID string // as a refresh set them last
+	thawed              bool   // nothing was frozen since the last thaw
+
 	// syncing counts writes to the disk that outlive their call.
 	syncing sync.WaitGroup
 }
@@ -116,19 +120,32 @@ func (m *Machine) refreshSteps(ctx context.Context, r *agentv1.RefreshRequest) [
 	}
 	when(r.UnixNanos != 0, "set clock", func() error { return setClock(r.UnixNanos) })
 	when(len(r.Entropy) > 0, "add entropy", func() error { return addEntropy(r.Entropy) })
-	when(r.Hostname != "", "set hostname", func() error { return setHostname(r.Hostname) })
-	when(r.MachineId != "", "set machine id", func() error { return setMachineID(r.MachineId) })
+	renamed := r.Hostname != "" && r.Hostname != m.hostname
+	when(renamed, "set hostname", func() error {
+		m.hostname = "" // until it is as a whole
+		if err := setHostname(r.Hostname); err != nil {
+			return err
+		}
+		m.hostname = r.Hostname
+		return nil
+	})
+	when(r.MachineId != "" && r.MachineId != m.machineID, "set machine id", func() error {
+		m.machineID = ""
+		if err := setMachineID(r.MachineId); err != nil {
+			return err
+		}
+		m.machineID = r.MachineId
+		return nil
+	})
 	when(len(r.CaBundle) > 0, "trust certificates", func() error { return trustCertificates("/", r.CaBundle) })
 	when(r.GrowDisk, "grow disk", func() error {
 		_, err := growDisk(r.DiskBytes)
 		return err
 	})
-	when(true, "set environment", func() error {
-		m.exec.SetEnv(r.Env)
-		return nil
+	when(true, "renew what runs code", func() error {
+		return m.exec.Renew(exec.Renewal{Env: r.Env, Renamed: renamed, Reseed: r.Reseed, Later: r.Unused})
 	})
-	when(r.Reseed, "reseed interpreter", func() error { return m.exec.Reseed(ctx) })
-	when(true, "thaw", func() error { return m.freezer.thaw(ctx) })
+	when(!m.thawed, "thaw", func() error { return m.thaw(ctx) })
 	return steps
 }
 
@@ -139,13 +156,14 @@ func (m *Machine) Freeze(ctx context.Context, r *agentv1.FreezeRequest) (*agentv
 		return nil, err
 	}
 	defer unlock()
+	m.thawed = false
 	if err := m.freezer.freeze(ctx); err != nil {
 		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("freeze: %w", err))
 	}
 	if r.Sync {
 		if err := m.sync(ctx); err != nil {
 			// Not half-frozen: the host will not save this machine.
-			return nil, connect.NewError(connect.CodeInternal, errors.Join(err, m.freezer.thaw(context.WithoutCancel(ctx))))
+			return nil, connect.NewError(connect.CodeInternal, errors.Join(err, m.thaw(context.WithoutCancel(ctx))))
 		}
 	}
 	return &agentv1.FreezeResponse{}, nil
@@ -158,10 +176,18 @@ func (m *Machine) Thaw(ctx context.Context, _ *agentv1.ThawRequest) (*agentv1.Th
 		return nil, err
 	}
 	defer unlock()
-	if err := m.freezer.thaw(ctx); err != nil {
+	if err := m.thaw(ctx); err != nil {
 		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("thaw: %w", err))
 	}
 	return &agentv1.ThawResponse{}, nil
+}
+
+func (m *Machine) thaw(ctx context.Context) error {
+	if err := m.freezer.thaw(ctx); err != nil {
+		return err
+	}
+	m.thawed = true
+	return nil
 }
 
 // Sync writes dirty data to disk.

@@ -278,3 +278,10 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		}
 	}
 }
+
+func (f *fixture) renew(n Renewal) {
+	f.t.Helper()
+	if err := f.svc.Renew(n); err != nil {
+		f.t.Fatal(err)
+	}
+}

@@ -34,12 +34,12 @@ type interpreter struct {
 	guard   *time.Timer   // kills it when it takes too long to start
 
 	// Guarded by repl.mu.
-	ready      bool
-	dead       bool
-	broken     string // why we killed it, when it broke the protocol
-	envChanged bool
-	startEnv   map[string]string
-	unsent     []byte // bytes that did not fit into the socket
+	ready  bool
+	dead   bool
+	broken string            // why we killed it, when it broke the protocol
+	env    map[string]string // that it knows
+	owed   owed
+	unsent []byte // bytes that did not fit into the socket
 }
 
 // newInterpreterLocked starts the process. It is ready some time later.
@@ -71,7 +71,7 @@ func (r *repl) launchLocked() (*interpreter, error) {
 	theirs := os.NewFile(uintptr(pair[1]), "repl")
 	defer theirs.Close()
 	in := &interpreter{
-		r: r, ctl: pair[0], base: baseEnv(user), oomWas: r.s.oom.read(), startEnv: r.env,
+		r: r, ctl: pair[0], base: baseEnv(user), oomWas: r.s.oom.read(), env: r.env,
 		started: make(chan struct{}), gone: make(chan struct{}), exited: make(chan struct{}),
 	}
 	out, stdout, stderr, err := newOutputs()
@@ -187,8 +187,7 @@ func (in *interpreter) readSocket(buf []byte) bool {
 func (in *interpreter) handle(m *message) error {
 	switch m.Op {
 	case "ready":
-		in.becomeReady(m)
-		return nil
+		return in.becomeReady(m)
 	case "result":
 		for _, e := range resultEvents(&m.result) {
 			in.r.deliver(e)
@@ -200,21 +199,24 @@ func (in *interpreter) handle(m *message) error {
 	return fmt.Errorf("frame %q is not known", m.Op)
 }
 
-func (in *interpreter) becomeReady(m *message) {
+func (in *interpreter) becomeReady(m *message) error {
 	in.guard.Stop()
 	in.r.mu.Lock()
 	defer in.r.mu.Unlock()
 	if in.ready {
-		return
+		return nil
 	}
 	in.ready = true
 	in.r.notice = in.notice
 	in.r.s.log.Info("python interpreter is ready", "pid", in.proc.Pid, "python", m.Python, "ipython", m.IPython)
-	if in.envChanged {
-		in.r.sendEnvLocked(in, in.startEnv)
+	if frames, err := in.settleLocked(); err != nil {
+		return err
+	} else if len(frames) > 0 {
+		in.sendLocked(frames)
 	}
 	close(in.started)
 	in.r.dispatchLocked()
+	return nil
 }
 
 // stdout and stderr make the interpreter the sink of its pipes.

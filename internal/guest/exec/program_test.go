@@ -94,7 +94,7 @@ func TestStartFailuresAreClear(t *testing.T) {
 
 func TestArgumentsDirectoryEnvironmentAndUser(t *testing.T) {
 	f := newFixture(t)
-	f.svc.SetEnv(map[string]string{"SET": "service", "OVER": "service"})
+	f.renew(Renewal{Env: map[string]string{"SET": "service", "OVER": "service"}})
 	tr := f.start(&agentv1.StartRequest{
 		Argv: []string{"sh", "-c", `printf '%s|' "$@" "$PWD" "$SET" "$OVER" "$HOME" "$USER" "$LANG" "${TERM-none}" "$PATH"`, "sh", "a b", "ü"},
 		Cwd:  "/tmp", Env: map[string]string{"OVER": "call"},

@@ -169,6 +169,11 @@ func (r *repl) dispatchLocked() {
 	c.req.ID = r.number
 	frame, err := encodeFrame(&c.req)
 	c.req.Code = "" // it may be megabytes
+	if err == nil {
+		var first []byte
+		first, err = r.interp.settleLocked()
+		frame = append(first, frame...)
+	}
 	if err != nil {
 		// Cannot happen: strings always encode.
 		r.finishLocked(&agentv1.Exit{Code: 1, Reason: agentv1.Reason_START_FAILED, Message: err.Error()})
@@ -321,28 +326,66 @@ func (r *repl) failQueueLocked(code int32, message string) {
 	r.queue = nil
 }
 
-// setEnv sends the interpreter the difference to the environment before.
-func (r *repl) setEnv(env map[string]string) {
+// renew tells the interpreter what has changed, or lets it wait.
+func (r *repl) renew(n Renewal) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := r.env
-	r.env = env
+	r.env = n.Env
 	in := r.interp
 	if in == nil {
-		return
+		return nil
 	}
-	if !in.ready {
-		in.envChanged = true // it started with another one; told when ready
-		return
+	in.owed.renamed = in.owed.renamed || n.Renamed
+	in.owed.reseed = in.owed.reseed || n.Reseed
+	if !in.ready || n.Later && r.active == nil {
+		return nil // it is told when it is ready, or with its next call
 	}
-	r.sendEnvLocked(in, before)
+	frames, err := in.settleLocked()
+	if err != nil || len(frames) == 0 {
+		return err
+	}
+	in.sendLocked(frames)
+	if r.active == nil {
+		return nil
+	}
+	if err := in.proc.Signal(poke); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("tell interpreter: %w", err)
+	}
+	return nil
 }
 
-func (r *repl) sendEnvLocked(in *interpreter, before map[string]string) {
-	set := maps.Clone(r.env)
+// owed is what an interpreter has yet to be told, besides a new environment.
+type owed struct{ renamed, reseed bool }
+
+// settleLocked returns the frames that tell the interpreter what it is owed. They
+// must be sent before any other.
+func (in *interpreter) settleLocked() ([]byte, error) {
+	o, before := in.owed, in.env
+	in.owed, in.env = owed{}, in.r.env
+	var frames []byte
+	if o.renamed || !maps.Equal(before, in.env) {
+		frame, err := encodeFrame(in.envRequest(before))
+		if err != nil {
+			return nil, err
+		}
+		frames = frame
+	}
+	if o.reseed {
+		frame, err := encodeFrame(&request{Op: "reseed"})
+		if err != nil {
+			return nil, err
+		}
+		frames = append(frames, frame...)
+	}
+	return frames, nil
+}
+
+// envRequest is the difference of the interpreter's environment to the one before.
+func (in *interpreter) envRequest(before map[string]string) *request {
+	set := maps.Clone(in.env)
 	var unset []string
 	for k := range before {
-		if _, ok := r.env[k]; ok {
+		if _, ok := in.env[k]; ok {
 			continue
 		}
 		if v, ok := in.base[k]; ok {
@@ -354,35 +397,11 @@ func (r *repl) sendEnvLocked(in *interpreter, before map[string]string) {
 			unset = append(unset, k)
 		}
 	}
-	_ = r.tellLocked(in, &request{Op: "env", Set: set, Unset: unset})
-}
-
-func (r *repl) reseed() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.interp == nil {
-		return nil
-	}
-	return r.tellLocked(r.interp, &request{Op: "reseed"})
+	return &request{Op: "env", Set: set, Unset: unset}
 }
 
 // poke is the signal on which repl.py reads its socket in the middle of a call.
 const poke = unix.Signal(64) // SIGRTMAX
-
-// tellLocked sends a request that must be done before any more user code runs.
-func (r *repl) tellLocked(in *interpreter, req *request) error {
-	frame, err := encodeFrame(req)
-	if err != nil {
-		return err
-	}
-	in.sendLocked(frame)
-	if r.active != nil && in.ready {
-		if err := in.proc.Signal(poke); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("tell interpreter: %w", err)
-		}
-	}
-	return nil
-}
 
 // close kills the interpreter. The Service waits for its goroutines.
 func (r *repl) close() {

@@ -235,10 +235,10 @@ func TestPerCallEnvironmentAndDirectoryDoNotLeak(t *testing.T) {
 
 func TestSetEnvReachesTheLiveInterpreterAndPrograms(t *testing.T) {
 	f := newFixture(t, stdlib)
-	f.svc.SetEnv(map[string]string{"A": "1", "PATH": "/nowhere"})
+	f.renew(Renewal{Env: map[string]string{"A": "1", "PATH": "/nowhere"}})
 	show := "import os; print(os.environ.get('A'), os.environ.get('B'), os.environ['PATH'][:8])"
 	want(t, "first", f.pythonOK(show), "1 None /nowhere\n")
-	f.svc.SetEnv(map[string]string{"B": "2"})
+	f.renew(Renewal{Env: map[string]string{"B": "2"}})
 	want(t, "replaced", f.pythonOK(show), "None 2 /usr/loc\n")
 	want(t, "bash", f.bash("echo $A,$B").stdout, ",2\n")
 }
@@ -255,11 +255,27 @@ while not os.environ.get('LATE') or random.getstate() == first:
     time.sleep(0.01)
 print(os.environ['LATE'])`})
 	b.until("up")
-	f.svc.SetEnv(map[string]string{"LATE": "here"})
-	if err := f.svc.Reseed(f.ctx()); err != nil {
-		t.Fatal(err)
-	}
+	f.renew(Renewal{Env: map[string]string{"LATE": "here"}, Reseed: true})
 	want(t, "stdout", b.rest().stdout, "up\nhere\n")
+}
+
+// A renewal that may wait does not wake the interpreter, and is known to the code
+// of its next call all the same.
+func TestRenewalForLaterComesWithTheNextCall(t *testing.T) {
+	f := newFixture(t, stdlib)
+	f.pythonOK("import os, random\nrandom.seed(1); first = random.getstate()")
+	in := f.svc.repl.interp
+	f.renew(Renewal{Env: map[string]string{"A": "1"}, Later: true})
+	f.renew(Renewal{Env: map[string]string{"B": "2"}, Reseed: true, Later: true})
+	f.svc.repl.mu.Lock()
+	if !in.owed.reseed || len(in.env) != 0 {
+		t.Errorf("the idle interpreter was told: owed %+v, it knows %v", in.owed, in.env)
+	}
+	f.svc.repl.mu.Unlock()
+	want(t, "next call", f.pythonOK("print(os.environ.get('A'), os.environ['B'], random.getstate() != first)"), "None 2 True\n")
+	want(t, "call after it", f.pythonOK("first = random.getstate(); print(os.environ['B'])"), "2\n")
+	want(t, "seeded once", f.pythonOK("print(random.getstate() == first)"), "True\n")
+	want(t, "bash", f.bash("echo $A,$B").stdout, ",2\n")
 }
 
 func TestReseedGivesFreshRandomNumbers(t *testing.T) {
@@ -267,9 +283,7 @@ func TestReseedGivesFreshRandomNumbers(t *testing.T) {
 	f.pythonOK("import random, numpy\nrandom.seed(1); numpy.random.seed(1)")
 	before := f.pythonOK("s, n = random.getstate(), numpy.random.get_state(); print(random.random(), numpy.random.rand())")
 	f.pythonOK("random.setstate(s); numpy.random.set_state(n)")
-	if err := f.svc.Reseed(f.ctx()); err != nil {
-		t.Fatal(err)
-	}
+	f.renew(Renewal{Reseed: true})
 	after := f.pythonOK("print(random.random(), numpy.random.rand())")
 	b, a := strings.Fields(before), strings.Fields(after)
 	if b[0] == a[0] || b[1] == a[1] {

@@ -173,40 +173,43 @@ func (s *Service) enter() bool {
 	return true
 }
 
-// SetEnv replaces the environment that everything started from now on gets in
-// addition to the base one, and changes the live interpreter's os.environ to
-// match: at once when it is idle, else before its code goes on. It does not
-// wait for the interpreter, which may be frozen.
-func (s *Service) SetEnv(env map[string]string) {
-	env = maps.Clone(env)
+// Renewal is what a refresh of the machine's identity means for what runs code.
+type Renewal struct {
+	// Env replaces the environment that everything started from now on gets in
+	// addition to the base one, and the live interpreter's os.environ follows.
+	Env map[string]string
+	// Renamed: the machine has another name than before.
+	Renamed bool
+	// Reseed gives the global generators of random and numpy.random in the live
+	// interpreter fresh entropy. One that does not run needs none.
+	Reseed bool
+	// Later says that no code of a user can be running, so that an idle
+	// interpreter may be told with its next call instead of being woken now.
+	Later bool
+}
+
+// Renew returns when what the interpreter has to know is on its way: no code in
+// it runs between the arrival and the new state, also when it is frozen now and
+// thawed later. It does not wait for the interpreter.
+func (s *Service) Renew(n Renewal) error {
+	env := maps.Clone(n.Env)
 	for k, v := range env {
 		if err := checkEnv(map[string]string{k: v}); err != nil {
 			s.log.Warn("environment variable is not usable", "name", k)
 			delete(env, k)
 		}
 	}
+	n.Env = env
 	s.mu.Lock()
 	s.env = env
 	s.mu.Unlock()
-	s.repl.setEnv(env)
+	return s.repl.renew(n)
 }
 
 func (s *Service) extraEnv() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.env
-}
-
-// Reseed gives the global generators of random and numpy.random in the live
-// interpreter fresh entropy. It returns when the request is on its way: no
-// user code of the interpreter runs between the request's arrival and the new
-// state, also when the interpreter is frozen now and thawed later. An
-// interpreter that does not run needs no new seed.
-func (s *Service) Reseed(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return s.repl.reseed()
 }
 
 // StartREPL starts the interpreter, unless it runs, and waits until it is ready.

@@ -129,7 +129,7 @@ func (d *Driver) Start(ctx context.Context, c vmm.Config) (vmm.Machine, error) {
 		return nil, err
 	}
 	c.Dir = filepath.Clean(c.Dir)
-	g := &Guest{Instance: c.Instance, Dir: c.Dir, data: guestData{MemoryMB: sandbox.MinMemoryMB, DiskMB: c.Shape.DiskMB, Values: map[string]string{}}}
+	g := &Guest{Instance: c.Instance, Dir: c.Dir, data: guestData{MemoryMB: max(c.Shape.MemoryMB, sandbox.MinMemoryMB), DiskMB: c.Shape.DiskMB, Values: map[string]string{}}}
 	if c.Source.Snapshot != "" {
 		if c.Golden {
 			return nil, errors.New("only a cold machine can be golden")

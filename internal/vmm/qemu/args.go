@@ -16,10 +16,9 @@ const (
 	shapeVersion = 1
 	machineType  = "pc-q35-7.2"
 
-	// bootMemoryMB is the block that every machine boots with: the part that
-	// is shared with the golden snapshot. All other memory is hot-plugged.
-	bootMemoryMB = sandbox.MinMemoryMB
-	plugMemoryMB = sandbox.MaxMemoryMB - bootMemoryMB
+	// firstBootMB is the boot memory of machines and snapshots that do not say
+	// what theirs is, in MB: those of the first version.
+	firstBootMB = sandbox.MinMemoryMB
 	// plugBlockMB is the unit of virtio-mem, and of sizes that it takes.
 	plugBlockMB = 2
 
@@ -42,6 +41,9 @@ const (
 	firstNewSet = 100
 )
 
+// plugMemoryMB is the most that can be plugged into a machine, in MB.
+func plugMemoryMB(bootMB int) int { return sandbox.MaxMemoryMB - bootMB }
+
 // commandLine is all that decides the arguments of a machine. Descriptors are
 // numbers in QEMU's own table.
 type commandLine struct {
@@ -50,6 +52,9 @@ type commandLine struct {
 	Accel    string // "tcg" or "kvm"
 	CPUModel string
 	VCPUs    int
+	// BootMB is the block that the machine boots with: the part that is shared
+	// with a golden snapshot. All other memory is hot-plugged.
+	BootMB int
 
 	// Kernel and Initrd are open files by /proc/self/fd; empty in a machine
 	// that is restored: it never boots again, and QEMU would keep them in its heap.
@@ -89,10 +94,10 @@ func (c commandLine) args() []string {
 		"-accel", c.accel(),
 		"-cpu", c.CPUModel,
 		"-smp", fmt.Sprintf("cpus=%d,sockets=1,cores=%d,threads=1,maxcpus=%d", c.VCPUs, c.VCPUs, c.VCPUs),
-		"-m", fmt.Sprintf("%dM,slots=1,maxmem=%dM", bootMemoryMB, sandbox.MaxMemoryMB),
+		"-m", fmt.Sprintf("%dM,slots=1,maxmem=%dM", c.BootMB, sandbox.MaxMemoryMB),
 		"-object", c.bootMemory(),
 		// NORESERVE: it is address space for the largest size, not memory.
-		"-object", fmt.Sprintf("memory-backend-ram,id=%s,size=%dM,reserve=off", plugMemoryID, plugMemoryMB),
+		"-object", fmt.Sprintf("memory-backend-ram,id=%s,size=%dM,reserve=off", plugMemoryID, plugMemoryMB(c.BootMB)),
 	}
 	if c.Kernel != "" {
 		a = append(a, "-kernel", c.Kernel, "-initrd", c.Initrd, "-append", c.Append)
@@ -118,7 +123,7 @@ func (c commandLine) bootMemory() string {
 	if c.MemoryShared {
 		share = "on"
 	}
-	s := fmt.Sprintf("memory-backend-file,id=%s,size=%dM,mem-path=/proc/self/fd/%d,share=%s", bootMemoryID, bootMemoryMB, c.MemoryFD, share)
+	s := fmt.Sprintf("memory-backend-file,id=%s,size=%dM,mem-path=/proc/self/fd/%d,share=%s", bootMemoryID, c.BootMB, c.MemoryFD, share)
 	if c.MemoryReadOnly && !c.MemoryShared {
 		s += ",readonly=on,rom=off"
 	}

@@ -29,7 +29,7 @@ func chain(n int) []diskArg {
 // that exists useless and needs a new shape version.
 func TestArgsGolden(t *testing.T) {
 	base := commandLine{
-		Name: "0123456789abcdef0123456789abcdef", Accel: "tcg", CPUModel: cpuTCG, VCPUs: 2,
+		Name: "0123456789abcdef0123456789abcdef", Accel: "tcg", CPUModel: cpuTCG, VCPUs: 2, BootMB: firstBootMB,
 		MemoryFD: 3, ConsoleFD: 4, QMPFD: 5, AgentFD: 6, NetworkFD: 7,
 	}
 	golden := base

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"io"
 	"testing"
+
+	"ramet.dev/ramet/internal/sandbox"
 )
 
 // GoldenSums hashes the golden memories that the driver has loaded now.
@@ -16,7 +18,7 @@ func GoldenSums(t testing.TB, d *Driver) map[string]string {
 	sums := make(map[string]string)
 	for key, g := range d.goldens.all {
 		h := sha256.New()
-		if _, err := io.Copy(h, io.NewSectionReader(g.file, 0, bootMemoryMB<<20)); err != nil {
+		if _, err := io.Copy(h, io.NewSectionReader(g.file, 0, sandbox.MaxMemoryMB<<20)); err != nil {
 			t.Fatal(err)
 		}
 		sums[key] = hex.EncodeToString(h.Sum(nil))

@@ -74,7 +74,7 @@ func (m *Machine) newManifest(rec record, memoryMB int) *snapshot.Manifest {
 		Format: snapshot.Format, CreatedAt: time.Now().UTC(),
 		Driver: m.d.Name(), DriverVersion: rec.QEMUVersion, Accel: rec.Accel, Machine: machineType,
 		CPUModel: rec.CPUModel, HostCPU: m.d.cpu, TSCKHz: m.d.tsc,
-		ShapeVersion: shapeVersion, VCPUs: rec.VCPUs, MemoryMB: memoryMB, DiskMB: rec.DiskMB, PlugMB: rec.PlugMB,
+		ShapeVersion: shapeVersion, VCPUs: rec.VCPUs, MemoryMB: memoryMB, BootMB: rec.bootMB(), DiskMB: rec.DiskMB, PlugMB: rec.PlugMB,
 		ImageHash: m.image.Hash,
 	}
 }

@@ -21,7 +21,7 @@ const maxIdleGoldens = 2
 // even by punching holes, whatever happens in QEMU. (QEMU before 8.2 opens
 // even a private mapping's file for writing.)
 type golden struct {
-	key    string
+	key    string        // checksum; of empty memory its size
 	loaded chan struct{} // closed when file or err is set
 	file   *os.File
 	err    error
@@ -32,21 +32,21 @@ type golden struct {
 // goldens is the driver's cache of golden memories.
 type goldens struct {
 	mu   sync.Mutex
-	all  map[string]*golden // guarded by mu; by checksum
+	all  map[string]*golden // guarded by mu; by key
 	idle []*golden          // guarded by mu; unused ones, oldest first
 }
 
 // get returns the memory of a snapshot, loading and verifying it if needed.
-// f is nil for empty memory, what a cold machine starts with. Release it when
+// f is nil for empty memory of mb MB, what a cold machine starts with. Release it when
 // no machine will be started with it.
-func (g *goldens) get(ctx context.Context, dir string, f *snapshot.File) (*golden, error) {
-	key := ""
+func (g *goldens) get(ctx context.Context, dir string, f *snapshot.File, mb int) (*golden, error) {
+	key := fmt.Sprintf("empty %d", mb)
 	if f != nil {
 		key = f.SHA256
 	}
 	gold, mine := g.claim(key)
 	if mine {
-		gold.file, gold.err = loadGolden(dir, f)
+		gold.file, gold.err = loadGolden(dir, f, mb)
 		g.settle(gold)
 	}
 	select {
@@ -133,12 +133,11 @@ func (g *goldens) close() error {
 
 // loadGolden makes the sealed memory. Loading touches every page of it, so
 // machines never wait for the disk.
-func loadGolden(dir string, f *snapshot.File) (*os.File, error) {
-	const size = bootMemoryMB << 20
-	if f != nil && f.Size != size {
+func loadGolden(dir string, f *snapshot.File, mb int) (*os.File, error) {
+	if size := int64(mb) << 20; f != nil && f.Size != size {
 		return nil, &snapshot.CorruptError{Path: dir, Reason: fmt.Sprintf("its memory has %d bytes instead of %d", f.Size, size)}
 	}
-	mem, err := newMemory("ramet-golden")
+	mem, err := newMemory("ramet-golden", mb)
 	if err != nil {
 		return nil, err
 	}
@@ -154,14 +153,14 @@ func loadGolden(dir string, f *snapshot.File) (*os.File, error) {
 	return mem, nil
 }
 
-// newMemory makes a memfd of the size of the boot memory.
-func newMemory(name string) (*os.File, error) {
+// newMemory makes a memfd of mb MB.
+func newMemory(name string, mb int) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("make guest memory: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), name)
-	if err := f.Truncate(bootMemoryMB << 20); err != nil {
+	if err := f.Truncate(int64(mb) << 20); err != nil {
 		return nil, errors.Join(fmt.Errorf("make guest memory: %w", err), f.Close())
 	}
 	return f, nil

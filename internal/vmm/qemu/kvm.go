@@ -190,7 +190,7 @@ func (d *Driver) tryKVM(ctx context.Context, img vmm.Image) (usable bool, reason
 	}()
 	c := vmm.Config{
 		Instance: sandbox.NewInstanceID(), Dir: dir, Source: vmm.Source{Image: img},
-		Shape: sandbox.Shape{VCPUs: 2, MemoryMB: bootMemoryMB},
+		Shape: sandbox.Shape{VCPUs: 2, MemoryMB: sandbox.MinMemoryMB},
 	}
 	m, err := d.start(ctx, c, "kvm", true, coldSteps())
 	var exit *ExitError

@@ -43,7 +43,10 @@ func (m *Machine) ResizeMemory(ctx context.Context, mb int) error {
 	if mb > sandbox.MaxMemoryMB {
 		return sandbox.Errorf(sandbox.Invalid, "memory_too_large", "a machine can have at most %d MB", sandbox.MaxMemoryMB)
 	}
-	want := int64(mb-bootMemoryMB) / plugBlockMB * plugBlockMB << 20
+	m.mu.Lock()
+	uid, bootMB := m.rec.UID, m.rec.bootMB()
+	m.mu.Unlock()
+	want := int64(mb-bootMB) / plugBlockMB * plugBlockMB << 20
 	if want <= 0 {
 		return nil
 	}
@@ -54,9 +57,6 @@ func (m *Machine) ResizeMemory(ctx context.Context, mb int) error {
 	if err := m.updateRecord(func(r *record) { r.PlugMB = max(r.PlugMB, int(want>>20)) }); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	uid := m.rec.UID
-	m.mu.Unlock()
 	if err := m.d.cgroups.allowMemory(uid, mb); err != nil {
 		m.log.warn("raise the memory limit", err)
 	}
@@ -71,7 +71,7 @@ func (m *Machine) ResizeMemory(ctx context.Context, mb int) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return m.explain(ctx, fmt.Errorf("the guest took %d of %d MB: %w", bootMemoryMB+now.Size>>20, mb, context.Cause(ctx)))
+			return m.explain(ctx, fmt.Errorf("the guest took %d of %d MB: %w", int64(bootMB)+now.Size>>20, mb, context.Cause(ctx)))
 		}
 		if now, err = m.queryPlugged(ctx); err != nil {
 			return m.explain(ctx, err)
@@ -101,12 +101,12 @@ func (m *Machine) ResizeDisk(ctx context.Context, mb int) error {
 
 // plugRange is the part of the plugged memory that can hold something. QEMU
 // lets a guest plug blocks a little above the size that is asked for (256 MB in 7.2).
-func plugRange(start uint64, plugMB int) memRange {
+func plugRange(all memRange, plugMB int) memRange {
 	const slackMB = 1024
 	if plugMB == 0 {
-		return memRange{start: start}
+		return memRange{start: all.start}
 	}
-	return memRange{start, uint64(min(plugMB+slackMB, plugMemoryMB)) << 20}
+	return memRange{all.start, min(uint64(plugMB+slackMB)<<20, all.size)}
 }
 
 // updateRecord changes the machine's record, here and on disk.
@@ -133,7 +133,9 @@ func (m *Machine) memoryRegions(ctx context.Context) (boot, plug memRange, err e
 		return boot, plug, err
 	}
 	start, err := parseHVA(out)
-	return boot, memRange{start, plugMemoryMB << 20}, err
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return boot, memRange{start, uint64(plugMemoryMB(m.rec.bootMB())) << 20}, err
 }
 
 // parseHVA parses "Host virtual address for 0x… (vmem0) is 0x…".

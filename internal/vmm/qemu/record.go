@@ -41,6 +41,8 @@ type record struct {
 	QEMUVersion string `json:"qemu_version"`
 	VCPUs       int    `json:"vcpus"`
 	DiskMB      int    `json:"disk_mb"`
+	// BootMB is the boot memory; 0 in records of the first version: firstBootMB.
+	BootMB int `json:"boot_mb,omitempty"`
 	// PlugMB is the most that was ever asked of virtio-mem: where its memory can be.
 	PlugMB int  `json:"plug_mb"`
 	Golden bool `json:"golden,omitempty"`
@@ -51,6 +53,15 @@ type record struct {
 	// Layers are the machine's disk layers above the image, lowest first. The
 	// last one is writable and its checksum is empty.
 	Layers []snapshot.File `json:"layers"`
+}
+
+func (r record) bootMB() int { return bootMBOr(r.BootMB) }
+
+func bootMBOr(mb int) int {
+	if mb == 0 {
+		return firstBootMB
+	}
+	return mb
 }
 
 func readRecord(dir string) (record, error) {

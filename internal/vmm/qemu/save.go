@@ -43,9 +43,9 @@ func (m *Machine) save(ctx context.Context, dir string) error {
 	m.mu.Lock()
 	rec := m.rec
 	m.mu.Unlock()
-	man := m.newManifest(rec, bootMemoryMB+int(plug.Size>>20))
+	man := m.newManifest(rec, rec.bootMB()+int(plug.Size>>20))
 	if rec.Golden {
-		err = m.saveMemory(ctx, dir, man, plug)
+		err = m.saveMemory(ctx, dir, man, rec, plug)
 	} else {
 		err = m.savePages(ctx, dir, man, rec)
 	}
@@ -66,14 +66,14 @@ func (m *Machine) save(ctx context.Context, dir string) error {
 
 // saveMemory writes the whole boot memory of a golden machine, and pages that
 // were plugged into it, if any.
-func (m *Machine) saveMemory(ctx context.Context, dir string, man *snapshot.Manifest, plug plugged) error {
+func (m *Machine) saveMemory(ctx context.Context, dir string, man *snapshot.Manifest, rec record, plug plugged) error {
 	m.mu.Lock()
 	memory := m.memory
 	m.mu.Unlock()
 	if memory == nil {
 		return errors.New("the golden memory is not open in this process")
 	}
-	f, err := snapshot.WriteMemory(dir, memoryFile, memory, bootMemoryMB<<20)
+	f, err := snapshot.WriteMemory(dir, memoryFile, memory, int64(rec.bootMB())<<20)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (m *Machine) savePages(ctx context.Context, dir string, man *snapshot.Manif
 		if err := m.copyPages(w, bootRegion, boot); err != nil {
 			return err
 		}
-		return m.copyPages(w, plugRegion, plugRange(plug.start, rec.PlugMB))
+		return m.copyPages(w, plugRegion, plugRange(plug, rec.PlugMB))
 	})
 	man.Pages = &pages
 	return err
@@ -209,5 +209,5 @@ func (m *Machine) bootRange() (memRange, error) {
 	if err != nil {
 		return memRange{}, fmt.Errorf("find guest memory: %w", err)
 	}
-	return findMapping(m.pid, st.Sys().(*syscall.Stat_t).Ino, bootMemoryMB<<20)
+	return findMapping(m.pid, st.Sys().(*syscall.Stat_t).Ino, uint64(m.rec.bootMB())<<20)
 }

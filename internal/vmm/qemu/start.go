@@ -148,13 +148,20 @@ func (s *start) plan(context.Context) error {
 	}
 	var err error
 	if s.manifest != nil {
-		s.rec.DiskMB, s.rec.PlugMB = s.manifest.DiskMB, s.manifest.PlugMB
+		s.rec.DiskMB, s.rec.PlugMB, s.rec.BootMB = s.manifest.DiskMB, s.manifest.PlugMB, bootMBOr(s.manifest.BootMB)
 	} else if s.rec.DiskMB, err = diskMB(s.cfg.Source.Image.RootExt4, s.cfg.Shape.DiskMB); err != nil {
 		return err
 	}
+	if s.manifest == nil {
+		s.rec.BootMB = s.cfg.Shape.MemoryMB / plugBlockMB * plugBlockMB
+	}
+	// A manifest is a file, too.
+	if b := s.rec.BootMB; b < sandbox.MinMemoryMB || b > sandbox.MaxMemoryMB {
+		return sandbox.Errorf(sandbox.Invalid, "bad_memory", "a machine cannot boot with %d MB", b)
+	}
 	s.cmd = commandLine{
 		Binary: s.d.binary, Name: string(s.cfg.Instance), Accel: s.rec.Accel, CPUModel: s.rec.CPUModel,
-		VCPUs: v, Incoming: s.manifest != nil, MemoryShared: s.cfg.Golden, MemoryReadOnly: s.d.version.now().atLeast(8, 2),
+		VCPUs: v, BootMB: s.rec.BootMB, Incoming: s.manifest != nil, MemoryShared: s.cfg.Golden, MemoryReadOnly: s.d.version.now().atLeast(8, 2),
 	}
 	if s.manifest != nil {
 		return nil // its kernel is in its memory, and it never boots again
@@ -227,7 +234,7 @@ func (s *start) attachDisk(context.Context) error {
 // any other one a private mapping of memory that nobody can write.
 func (s *start) attachMemory(ctx context.Context) error {
 	if s.cfg.Golden {
-		mem, err := newMemory("ramet-new-golden")
+		mem, err := newMemory("ramet-new-golden", s.rec.BootMB)
 		if err != nil {
 			return err
 		}
@@ -252,7 +259,7 @@ func (s *start) attachMemory(ctx context.Context) error {
 		}
 		s.rec.BaseDir = dir
 	}
-	base, err := s.d.goldens.get(ctx, dir, file)
+	base, err := s.d.goldens.get(ctx, dir, file, s.rec.BootMB)
 	if err != nil {
 		return err
 	}
@@ -262,7 +269,10 @@ func (s *start) attachMemory(ctx context.Context) error {
 		}
 		return nil
 	})
-	s.base, s.memory, s.rec.BaseMemory = base, base.file, base.key
+	s.base, s.memory = base, base.file
+	if file != nil {
+		s.rec.BaseMemory = file.SHA256
+	}
 	return s.giveMemory()
 }
 

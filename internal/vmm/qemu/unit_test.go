@@ -195,12 +195,12 @@ func TestOwnPage(t *testing.T) {
 
 // TestOwnRuns finds what was written in a private mapping of this process.
 func TestOwnRuns(t *testing.T) {
-	f, err := newMemory("ramet-test")
+	f, err := newMemory("ramet-test", firstBootMB)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	mem, err := unix.Mmap(int(f.Fd()), 0, bootMemoryMB<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
+	mem, err := unix.Mmap(int(f.Fd()), 0, firstBootMB<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestOwnRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := findMapping(os.Getpid(), st.Sys().(*syscall.Stat_t).Ino, bootMemoryMB<<20)
+	r, err := findMapping(os.Getpid(), st.Sys().(*syscall.Stat_t).Ino, firstBootMB<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
