@@ -16,7 +16,7 @@ CLIENTS := $(CURDIR)/.cache/clients
 # Debian packages that a host needs to run Ramet.
 HOST_PACKAGES := qemu-system-x86 qemu-utils mmdebstrap e2fsprogs ca-certificates
 # And what the tests need besides.
-TEST_PACKAGES := ipython3 python3 python3-venv python3-matplotlib python3-numpy git curl iproute2 openssl
+TEST_PACKAGES := ipython3 python3 python3-venv python3-matplotlib python3-numpy git curl iproute2 openssl crun systemd lintian
 
 .PHONY: help
 help: ## print the targets
@@ -28,6 +28,10 @@ build: ## build bin/ramet, with the guest agent inside
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o $(BIN)/ramet-agent ./cmd/ramet-agent
 	@cmp -s $(BIN)/ramet-agent internal/agentbin/ramet-agent || cp $(BIN)/ramet-agent internal/agentbin/ramet-agent
 	CGO_ENABLED=0 $(GO) build -trimpath -tags embedagent -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/ramet ./cmd/ramet
+
+.PHONY: package
+package: build ## make dist/ramet_<version>_amd64.deb
+	@GO="$(GO)" scripts/package "$(VERSION)" "$(HOST_PACKAGES)"
 
 .PHONY: deps
 deps: ## install the host packages that are missing (Debian, as root)
@@ -50,18 +54,22 @@ down: build ## stop the server
 	@$(BIN)/ramet down
 
 .PHONY: test
-test: test-unit test-integration ## every test: fast ones, then real VMs
+test: test-unit test-package test-integration ## every test: fast ones, the package, then real VMs
 
 .PHONY: test-unit
 test-unit: test-deps build $(TOOLBIN)/.built ## tests without virtual machines
-	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
+	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python RAMET_TEST_PEBBLE=$(TOOLBIN)/pebble $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
 	@scripts/no-skips .cache/unit.json
+
+.PHONY: test-package
+test-package: test-deps package ## tests of the Debian package, in a system of its own (as root)
+	@scripts/test-package "$$(ls -t dist/ramet_*_amd64.deb | head -n 1)"
 
 .PHONY: test-integration
 test-integration: test-deps build $(TOOLBIN)/.built ## tests on real virtual machines (as root)
 	RAMET_TEST_HOME=$(RAMET_TEST_HOME) RAMET_AGENT=$(CURDIR)/$(BIN)/ramet-agent \
 		$(GOTEST) --jsonfile .cache/integration.json -- -race -tags integration -count=1 -p 1 -timeout 30m -run '^TestReal' $(TEST_FLAGS) \
-		./internal/image ./internal/app ./internal/vmm/qemu
+		./internal/image ./internal/app ./internal/vmm/qemu ./internal/bench/floor ./internal/bench/compare
 	@scripts/no-skips .cache/integration.json
 
 .PHONY: check

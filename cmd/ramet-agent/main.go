@@ -55,20 +55,26 @@ func boot() error {
 	reaper := reap.New()
 	defer reaper.Close()
 	runs, err := exec.New(exec.Config{
-		Reaper: reaper, Logger: logger, Cgroup: agent.UserCgroup, SpoolDir: spoolDir,
+		Reaper: reaper, Logger: logger, SpoolDir: spoolDir,
+		Cgroup: agent.UserCgroup, MainCgroup: agent.MainCgroup, SpareCgroup: agent.SpareCgroup,
 	})
 	if err != nil {
 		return fmt.Errorf("stage 2: %w", err)
 	}
 	defer runs.Close()
 	ctx, cancel := context.WithCancel(context.Background())
-	var interpreter sync.WaitGroup
-	interpreter.Go(func() { // while the host connects
+	var background sync.WaitGroup
+	background.Go(func() { // while the host connects
 		if err := runs.StartREPL(ctx); err != nil {
 			logger.Warn("no interpreter", "error", err)
 		}
 	})
-	defer interpreter.Wait()
+	background.Go(func() {
+		if err := agent.FollowMemory(ctx, logger); err != nil {
+			logger.Error("the limits of the user's processes stay as they are", "error", err)
+		}
+	})
+	defer background.Wait()
 	defer cancel()
 	return fmt.Errorf("serve: %w", agent.Serve(ctx, runs, logger))
 }

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 
 	"ramet.dev/ramet/internal/app"
+	"ramet.dev/ramet/internal/bench/compare"
 	"ramet.dev/ramet/internal/bench/floor"
 	"ramet.dev/ramet/internal/cli"
 	"ramet.dev/ramet/internal/config"
@@ -22,7 +23,7 @@ func main() {
 	v := buildVersion()
 	os.Exit(cli.Main(cli.Options{
 		Args: os.Args[1:], In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
-		Engine: engine{v}, Version: v, Floors: floor.Opener,
+		Engine: engine{v}, Version: v, Floors: floor.Opener, Comparisons: compare.All,
 	}))
 }
 

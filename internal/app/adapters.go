@@ -22,7 +22,11 @@ import (
 type machines struct{ w *worker.Worker }
 
 func (m machines) Start(ctx context.Context, r control.StartRequest) (control.Started, error) {
-	i, err := m.w.Start(ctx, requestOf(r))
+	req, err := requestOf(r)
+	if err != nil {
+		return control.Started{}, err
+	}
+	i, err := m.w.Start(ctx, req)
 	if err != nil {
 		return control.Started{}, err
 	}
@@ -31,7 +35,10 @@ func (m machines) Start(ctx context.Context, r control.StartRequest) (control.St
 
 // Claim implements control.Claimer.
 func (m machines) Claim(ctx context.Context, r control.StartRequest) (control.Started, bool, error) {
-	req := requestOf(r)
+	req, err := requestOf(r)
+	if err != nil {
+		return control.Started{}, false, err
+	}
 	i, id, err := m.w.Claim(ctx, req)
 	if err != nil || i == nil {
 		return control.Started{}, false, err
@@ -42,17 +49,21 @@ func (m machines) Claim(ctx context.Context, r control.StartRequest) (control.St
 }
 
 // requestOf is a boot request for a sandbox. One that is to be claimed has no id yet.
-func requestOf(r control.StartRequest) worker.Request {
+func requestOf(r control.StartRequest) (worker.Request, error) {
 	sb := r.Sandbox
+	policy, err := policyOf(sb)
+	if err != nil {
+		return worker.Request{}, err
+	}
 	req := worker.Request{
-		Instance: sb.Instance, Template: sb.Template, TemplateHash: sb.TemplateHash, Shape: sb.Shape, Policy: policyOf(sb),
+		Instance: sb.Instance, Template: sb.Template, TemplateHash: sb.TemplateHash, Shape: sb.Shape, Policy: policy,
 		Identity: worker.Identity{Env: sb.Env},
 		Snapshot: r.Snapshot, ColdFallback: r.ColdFallback, KeepSeed: r.Wake || r.KeepSeed,
 	}
 	if sb.ID != "" {
 		req.Identity = worker.IdentityOf(sb.ID, sb.Env)
 	}
-	return req
+	return req, nil
 }
 
 func startedOf(i *worker.Instance) control.Started {
@@ -63,7 +74,10 @@ func startedOf(i *worker.Instance) control.Started {
 func (m machines) Fork(ctx context.Context, parent sandbox.InstanceID, children []control.StartRequest) ([]control.Started, sandbox.SaveInfo, error) {
 	requests := make([]worker.Request, len(children))
 	for n, c := range children {
-		requests[n] = requestOf(c)
+		var err error
+		if requests[n], err = requestOf(c); err != nil {
+			return nil, sandbox.SaveInfo{}, err
+		}
 	}
 	instances, info, err := m.w.Fork(ctx, parent, requests)
 	if err != nil {
@@ -85,7 +99,11 @@ func (m machines) Continue(ctx context.Context, id sandbox.InstanceID) error {
 }
 
 func (m machines) Rename(ctx context.Context, id sandbox.InstanceID, sb sandbox.Sandbox) error {
-	return m.w.Rename(ctx, id, worker.IdentityOf(sb.ID, sb.Env), policyOf(sb))
+	policy, err := policyOf(sb)
+	if err != nil {
+		return err
+	}
+	return m.w.Rename(ctx, id, worker.IdentityOf(sb.ID, sb.Env), policy)
 }
 
 func (m machines) HasSnapshot(id sandbox.SnapshotID) bool { return m.w.HasSnapshot(id) }
@@ -101,7 +119,13 @@ func (m machines) RemoveSnapshot(ctx context.Context, id sandbox.SnapshotID) err
 }
 
 // policyOf is what the guest of a sandbox may reach.
-func policyOf(sb sandbox.Sandbox) network.Policy { return network.Policy{Egress: sb.Egress} }
+func policyOf(sb sandbox.Sandbox) (network.Policy, error) {
+	p, err := network.ParsePolicy(sb.Egress, sb.EgressPolicy)
+	if err != nil {
+		return network.Policy{}, fmt.Errorf("read the egress policy of sandbox %s: %w", sb.ID, err)
+	}
+	return p, nil
+}
 
 func (m machines) Guest(ctx context.Context, id sandbox.InstanceID) (control.Guest, error) {
 	i, err := m.w.Instance(id)
@@ -130,6 +154,16 @@ func (m machines) Stats(id sandbox.InstanceID) (sandbox.MachineStats, error) {
 	}
 	return i.Stats()
 }
+
+func (m machines) SetEgress(sb sandbox.Sandbox) error {
+	p, err := policyOf(sb)
+	if err != nil {
+		return err
+	}
+	return m.w.SetPolicy(sb.Instance, p)
+}
+
+func (m machines) Denials() <-chan sandbox.EgressDenial { return m.w.Denials() }
 
 func (m machines) Exits() <-chan sandbox.MachineExit { return m.w.Exits() }
 
@@ -251,7 +285,7 @@ func asWorkerTemplate(built image.Artifact) worker.Template {
 // poolConfig is what the settings keep ready: the default shape of the server's
 // template, and the shapes that are named.
 func (a *App) poolConfig() worker.PoolConfig {
-	c := worker.PoolConfig{Size: a.cfg.PoolSize}
+	c := worker.PoolConfig{Size: a.cfg.PoolSize, KeepWarm: a.cfg.PoolKeepWarm}
 	for _, shape := range append([]sandbox.Shape{sandbox.DefaultShape()}, a.cfg.PoolShapes...) {
 		c.Kinds = append(c.Kinds, worker.PoolKind{Template: a.cfg.Template, Shape: shape})
 	}

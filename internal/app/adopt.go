@@ -35,8 +35,13 @@ func (a *App) adopt(ctx context.Context, records *store.Store) error {
 			return fmt.Errorf("find the sandbox of instance %s: %w", id, err)
 		}
 		if sb.State.HasMachine() {
+			policy, err := policyOf(sb)
+			if err != nil {
+				// Of another version, perhaps. Nobody's machine is ended for it, but nothing leaves it.
+				a.log.Error("a sandbox's network is closed, since its policy cannot be read", "sandbox", sb.ID, "err", err)
+			}
 			owned = append(owned, worker.Adoptable{
-				Instance: id, Template: templateOf(sb, built), Shape: sb.Shape, Policy: policyOf(sb),
+				Instance: id, Template: templateOf(sb, built), Shape: sb.Shape, Policy: policy,
 			})
 		}
 	}

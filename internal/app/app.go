@@ -22,6 +22,7 @@ import (
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/store"
 	"ramet.dev/ramet/internal/telemetry"
+	"ramet.dev/ramet/internal/tlscert"
 	"ramet.dev/ramet/internal/vmm/qemu"
 	"ramet.dev/ramet/internal/worker"
 )
@@ -50,7 +51,8 @@ type App struct {
 	metrics *telemetry.Metrics
 	tracing *telemetry.Tracing
 	ln      net.Listener
-	found   sync.Map // of found, by template name
+	certs   *tlscert.Source // nil without TLS
+	found   sync.Map        // of found, by template name
 
 	// cleanup holds what Close undoes, last first.
 	cleanup []func() error
@@ -153,6 +155,7 @@ func (a *App) openWorker(ctx context.Context) error {
 
 		Pool:         a.poolConfig(),
 		FreeMemoryMB: func() (int, error) { return memInfoMB("MemAvailable") },
+		UnpromisedMB: a.unpromisedMB,
 	})
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ const endParallel = 8
 // EndSandboxes ends every sandbox of a data directory that no server uses, of
 // all projects, and returns how many had a machine or were about to have one.
 func EndSandboxes(ctx context.Context, cfg config.Server) (n int, err error) {
-	cfg.Listen, cfg.NoAuth = "127.0.0.1:0", false // it serves nobody
+	cfg.Listen, cfg.NoAuth, cfg.TLS = "127.0.0.1:0", false, config.TLS{} // it serves nobody
 	a, err := New(ctx, cfg, "")
 	if err != nil {
 		return 0, err

@@ -9,12 +9,17 @@ import (
 	"ramet.dev/ramet/internal/image"
 	"ramet.dev/ramet/internal/progress"
 	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/tlscert"
 )
 
 // Prepare makes a server start fast: it builds the template and its golden
 // snapshot when they are missing, and leaves records and running machines to the
 // server that comes after it. Progress goes to ctx's progress.Func.
 func Prepare(ctx context.Context, cfg config.Server) (err error) {
+	// What the server would refuse is refused before minutes of building.
+	if err := errors.Join(checkExposure(cfg), tlscert.Check(cfg.TLS)); err != nil {
+		return err
+	}
 	a, err := assemble(ctx, cfg, "", builders())
 	if err != nil {
 		return err

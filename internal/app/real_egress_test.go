@@ -34,6 +34,7 @@ const egressAddr = "10.213.7.1"
 type egressBox struct {
 	t        *testing.T
 	instance *worker.Instance
+	denials  <-chan sandbox.EgressDenial
 	http     string // port of a server for HTTP
 	https    string // and of one for TLS
 }
@@ -79,6 +80,7 @@ func newEgressBox(t *testing.T, p sandbox.EgressPolicy) *egressBox {
 			t.Error(err)
 		}
 	})
+	b.denials = w.Denials()
 	policy, err := network.ParsePolicy(true, p)
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +251,7 @@ func TestRealEgressRules(t *testing.T) {
 	if got := b.bash("getent hosts evil.test; getent ahostsv4 $(head -c 40 /dev/urandom | base32 -w 50 | tr -d =).evil.test"); got != "" {
 		t.Errorf("evil.test resolves: %s", got)
 	}
-	if d := <-b.instance.Denials(); d.Rule != "allow list" {
+	if d := <-b.denials; d.Rule != "allow list" {
 		t.Errorf("denial %+v", d)
 	}
 	if got := b.curl("http://good.test:" + b.http); got != "host good.test:"+b.http {

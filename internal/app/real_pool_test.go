@@ -4,6 +4,7 @@ package app_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,22 +51,31 @@ import os, uuid, random, socket, time
 print(os.environ['WHO'], socket.gethostname(), open('/etc/machine-id').read().strip())
 print(uuid.uuid4(), os.urandom(8).hex(), random.random())
 print(time.time())
+print(os.urandom(16).hex(), open('/etc/hostname').read().strip(), socket.gethostname() in open('/etc/hosts').read())
 print(sum(1 for _ in open('/proc/cpuinfo') if _.startswith('processor')), int(open('/proc/meminfo').readline().split()[1]) // 1024)`
 	outA, outB := strings.Fields(a.mustPython(identity)), strings.Fields(b.mustPython(identity))
-	for n, what := range map[int]string{0: "environment", 1: "host name", 2: "machine id", 3: "uuid", 4: "entropy", 5: "random number"} {
+	for n, what := range map[int]string{0: "environment", 1: "host name", 2: "machine id", 3: "uuid", 4: "entropy", 5: "random number", 7: "entropy of a later call"} {
 		if outA[n] == outB[n] {
 			t.Errorf("siblings have the same %s: %s", what, outA[n])
 		}
 	}
-	if outA[0] != "a" || !strings.HasPrefix(outA[1], "sbx-") {
-		t.Errorf("the first says %v", outA)
+	for sb, out := range map[*box][]string{a: outA, b: outB} {
+		if own := "sbx-" + strings.TrimPrefix(sb.ID, "sbx_")[:12]; out[1] != own || out[8] != own || out[9] != "True" {
+			t.Errorf("sandbox %s says %v", sb.ID, out)
+		}
+	}
+	if outA[0] != "a" || outB[0] != "b" {
+		t.Errorf("they say %v and %v", outA, outB)
 	}
 	clock, err := strconv.ParseFloat(outA[6], 64)
 	if off := time.Since(time.UnixMicro(int64(clock * 1e6))); err != nil || off < -time.Second || off > 10*time.Second {
 		t.Errorf("the guest's clock is off by %s (%v)", off, err)
 	}
-	if mem, err := strconv.Atoi(outA[8]); err != nil || outA[7] != "2" || mem < 850 || mem > 1024 {
-		t.Errorf("the guest has %s vCPUs and %s MB", outA[7], outA[8])
+	if mem, err := strconv.Atoi(outA[11]); err != nil || outA[10] != "2" || mem < 850 || mem > 1024 {
+		t.Errorf("the guest has %s vCPUs and %s MB", outA[10], outA[11])
+	}
+	if got := a.mustPython("import platform; print(platform.node() == socket.gethostname())"); got != "True\n" {
+		t.Errorf("the interpreter remembers another machine's name: %q", got)
 	}
 	if got := a.mustBash("echo $WHO"); got != "a\n" {
 		t.Errorf("a fresh process says %q", got)
@@ -123,6 +133,48 @@ func TestRealPoolNeverHandsOutADeadMachine(t *testing.T) {
 			t.Errorf("%s is still there", dir)
 		}
 	}
+}
+
+// TestRealPoolKeepsItsMachinesWarm shows with the kernel's own marks that a machine that
+// waits is used again and again: what nobody has used for a while the host takes away.
+func TestRealPoolKeepsItsMachinesWarm(t *testing.T) {
+	s := ownServer(t, freshHome(t), func(c *config.Server) { c.PoolSize, c.PoolKeepWarm = 1, 2*time.Second })
+	s.awaitPool(t, 1)
+	pid := pidIn(t, onlyInstance(t, s))
+	for range 2 {
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("1"), 0); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, "its pages are in use again", func() bool { return referencedMB(t, pid) >= 10 })
+	}
+	s.awaitPool(t, 1)
+	if c := s.capacity(t); c.Pool.Discarded != 0 {
+		t.Errorf("the counters say %+v", c.Pool)
+	}
+	b := s.create(t, nil)
+	if got := b.mustPython("print(6*7)"); got != "42\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// referencedMB is how much of a process's memory is marked as used.
+func referencedMB(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if v, ok := strings.CutPrefix(line, "Referenced:"); ok {
+			kb, err := strconv.Atoi(strings.Fields(v)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kb >> 10
+		}
+	}
+	t.Fatal("the kernel does not tell what is used")
+	return 0
 }
 
 func TestRealPoolThrowsOutWhatIsStale(t *testing.T) {

@@ -1,11 +1,13 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,6 +21,9 @@ const (
 	overheadMB         = 64
 	overheadEmulatedMB = 192
 )
+
+// unpromisedTimeout bounds a look at the records that the warm pool takes.
+const unpromisedTimeout = 5 * time.Second
 
 // admission says what of this host may be promised to sandboxes.
 func (a *App) admission(hostMemoryMB int) control.Admission {
@@ -34,6 +39,13 @@ func (a *App) admission(hostMemoryMB int) control.Admission {
 		MemoryReserveMB: a.cfg.MemoryReserveMB, DiskReserveMB: a.cfg.DiskReserveMB, OverheadMB: overhead,
 		MemoryOvercommit: a.cfg.MemoryOvercommit, DiskOvercommit: a.cfg.DiskOvercommit,
 	}
+}
+
+// unpromisedMB is what the warm pool may take. The pool starts after the records are open.
+func (a *App) unpromisedMB() (int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), unpromisedTimeout)
+	defer cancel()
+	return a.control.UnpromisedMB(ctx)
 }
 
 // measureDisk returns the free space where machines write, and what the files

@@ -12,11 +12,11 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"time"
 
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/httpapi"
 	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/tlscert"
 )
 
 // newLogger logs to standard error, where a detached server has its log file.
@@ -27,9 +27,18 @@ func newLogger(cfg config.Server) *slog.Logger {
 	}
 	opts := &slog.HandlerOptions{Level: level}
 	if cfg.LogFormat == "json" {
+		opts.ReplaceAttr = withUnits
 		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+}
+
+// withUnits makes a number of milliseconds of each time span, with a name that says so.
+func withUnits(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() != slog.KindDuration {
+		return a
+	}
+	return slog.Float64(a.Key+"_ms", float64(a.Value.Duration().Microseconds())/1000)
 }
 
 // localKeyName is the name of the key in the data directory.
@@ -69,11 +78,10 @@ func writeSecret(path string, content []byte) error {
 
 // openAPI binds the address, so that one that is taken is found at once.
 func (a *App) openAPI(ctx context.Context) error {
+	if err := checkExposure(a.cfg); err != nil {
+		return err
+	}
 	if !config.Loopback(a.cfg.Listen) {
-		if a.cfg.NoAuth {
-			return sandbox.Errorf(sandbox.Invalid, "open_without_keys",
-				"%s can be reached from other machines: serving it without API keys is refused", a.cfg.Listen)
-		}
 		if err := a.requireKey(ctx); err != nil {
 			return err
 		}
@@ -89,6 +97,31 @@ func (a *App) openAPI(ctx context.Context) error {
 		}
 		return nil
 	})
+	if !a.cfg.TLS.Enabled() {
+		return nil
+	}
+	if a.certs, err = tlscert.Open(a.cfg.TLS, ln.Addr(), a.home().ACME(), a.log); err != nil {
+		return err
+	}
+	a.onClose(a.certs.Close)
+	return nil
+}
+
+// checkExposure refuses an address that others can reach when what is said there
+// is not protected.
+func checkExposure(cfg config.Server) error {
+	if config.Loopback(cfg.Listen) {
+		return nil
+	}
+	if cfg.NoAuth {
+		return sandbox.Errorf(sandbox.Invalid, "open_without_keys",
+			"%s can be reached from other machines: serving it without API keys is refused", cfg.Listen)
+	}
+	if !cfg.TLS.Enabled() && !cfg.InsecureListen {
+		return sandbox.Errorf(sandbox.Invalid, "plain_http",
+			"%s can be reached from other machines, and API keys would cross the network in the clear: "+
+				"give --tls-cert and --tls-key, or --acme-domain; behind a proxy that speaks TLS listen on 127.0.0.1, or allow it with --insecure-listen", cfg.Listen)
+	}
 	return nil
 }
 
@@ -114,7 +147,7 @@ func (a *App) requireKey(ctx context.Context) error {
 }
 
 // URL is where the server is reached from this host.
-func (a *App) URL() string { return config.ListenURL(a.ln.Addr().String()) }
+func (a *App) URL() string { return config.ListenURL(a.ln.Addr().String(), a.cfg.TLS.Enabled()) }
 
 // Run serves until ctx ends, then lets open calls finish for a while.
 func (a *App) Run(ctx context.Context) error {
@@ -128,17 +161,15 @@ func (a *App) Run(ctx context.Context) error {
 		},
 		Capacity: a.worker.Capacity,
 	})
-	server := &http.Server{
-		Handler:           api.Handler(),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
-		// HTTP/2 without TLS as well: one connection for many calls.
-		Protocols: protocols(),
-	}
+	server := api.HTTPServer()
+	serve := func() error { return server.Serve(a.ln) }
 	info, err := config.ThisProcess(a.URL(), a.version)
 	if err != nil {
 		return err
+	}
+	if a.certs != nil {
+		server.TLSConfig, info.LocalCert = a.certs.Config(), a.certs.LocalCert()
+		serve = func() error { return server.ServeTLS(a.ln, "", "") }
 	}
 	if err := info.Write(a.home()); err != nil {
 		return err
@@ -150,11 +181,20 @@ func (a *App) Run(ctx context.Context) error {
 		return err
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(a.ln) }()
+	go func() { failed <- serve() }()
+	if a.certs != nil {
+		a.certs.Start() // authorities call the listener, which is open
+	}
+	if err := tellManager("READY=1\nSTATUS=Serving at " + a.URL()); err != nil {
+		a.log.Warn("tell the service manager that the server is ready", "err", err)
+	}
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
+	}
+	if err := tellManager("STOPPING=1"); err != nil {
+		a.log.Warn("tell the service manager that the server ends", "err", err)
 	}
 	a.log.Info("shutting down")
 	api.Drain()
@@ -167,11 +207,4 @@ func (a *App) Run(ctx context.Context) error {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
-}
-
-func protocols() *http.Protocols {
-	p := new(http.Protocols)
-	p.SetHTTP1(true)
-	p.SetUnencryptedHTTP2(true)
-	return p
 }

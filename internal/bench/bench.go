@@ -42,6 +42,10 @@ type Options struct {
 	// NoFloors then says why, in one sentence.
 	OpenFloors func(context.Context, FloorConfig) (Floors, error)
 	NoFloors   string
+	// Compare also measures what people would use instead of the server on this
+	// host: Comparisons, when it is not nil, and a bare machine.
+	Compare     bool
+	Comparisons func(FloorConfig) []Comparison
 	// Remote says that the server runs on another host, of which we know little.
 	Remote bool
 }
@@ -55,6 +59,8 @@ type Sample struct {
 
 // Probe is something that can be measured again and again. It is used by one goroutine.
 type Probe struct {
+	// Before, when it is not nil, is called before each sample. It bounds itself.
+	Before func(context.Context) error
 	// Once takes one sample. What it makes ready before and cleans up after is
 	// not part of the sample.
 	Once func(context.Context) (Sample, error)
@@ -85,13 +91,16 @@ const (
 	FloorExec         = "agent print(1)"
 	FloorBash         = "agent bash"
 	FloorRoundTrip    = "raw restore + agent first print(1) + kill"
+	FloorRefill       = "raw restore + agent first print(1)"
 	FloorDelete       = "raw kill"
 	FloorUpload256K   = "agent upload 256 KB"
 	FloorDownload256K = "agent download 256 KB"
 	FloorUpload64M    = "agent upload 64 MB"
 	FloorDownload64M  = "agent download 64 MB"
 	FloorColdBoot     = "raw cold boot"
-	FloorHandOff      = "synced transaction + cont + agent hello"
+	// Those of a server that has a machine ready.
+	FloorHandOff          = "synced transaction + cont + agent hello"
+	FloorHandOffRoundTrip = "synced transaction + cont + agent print(1) + kill"
 )
 
 // Run measures. When ctx ends it returns what there is, marked as interrupted,
@@ -115,13 +124,23 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 			err = errors.Join(err, r.floors.Close(ctx))
 		}
 	}()
-	r.openFloors(ctx, info.Isolation)
+	if err := r.session.findPool(ctx); err != nil {
+		return nil, err
+	}
+	cfg, err := r.floorConfig(ctx, info.Isolation)
+	if err != nil {
+		return nil, err
+	}
+	r.openFloors(ctx, cfg)
 	for _, b := range list {
 		if err := r.benchmark(ctx, b); err != nil {
 			return r.report, err
 		}
 	}
-	return r.report, nil
+	if o.Compare {
+		err = r.compare(ctx, cfg)
+	}
+	return r.report, err
 }
 
 // run is one call of Run.
@@ -136,22 +155,28 @@ func (r *run) note(format string, args ...any) {
 	r.report.Notes = append(r.report.Notes, fmt.Sprintf(format, args...))
 }
 
-func (r *run) openFloors(ctx context.Context, isolation string) {
+// floorConfig describes the machines of the server.
+func (r *run) floorConfig(ctx context.Context, isolation string) (FloorConfig, error) {
+	cfg := FloorConfig{Isolation: isolation, Template: defaultTemplate, VCPUs: sandbox.DefaultVCPUs, MemoryMB: sandbox.DefaultMemoryMB, DiskMB: sandbox.DefaultDiskMB}
+	templates, err := r.o.Client.Templates(ctx)
+	if err != nil {
+		return cfg, err
+	}
+	for _, t := range templates {
+		if t.Name == defaultTemplate {
+			cfg.TemplateHash = t.Hash
+		}
+	}
+	return cfg, nil
+}
+
+func (r *run) openFloors(ctx context.Context, cfg FloorConfig) {
 	if r.o.OpenFloors == nil {
 		r.note("floors were not measured: %s", r.o.NoFloors)
 		return
 	}
-	templates, err := r.o.Client.Templates(ctx)
-	if err == nil {
-		cfg := FloorConfig{Isolation: isolation, Template: defaultTemplate, VCPUs: sandbox.DefaultVCPUs, MemoryMB: sandbox.DefaultMemoryMB, DiskMB: sandbox.DefaultDiskMB}
-		for _, t := range templates {
-			if t.Name == defaultTemplate {
-				cfg.TemplateHash = t.Hash
-			}
-		}
-		r.floors, err = r.o.OpenFloors(ctx, cfg)
-	}
-	if err != nil {
+	var err error
+	if r.floors, err = r.o.OpenFloors(ctx, cfg); err != nil {
 		r.floors = nil
 		r.note("floors were not measured: %v", err)
 	}
@@ -160,35 +185,54 @@ func (r *run) openFloors(ctx context.Context, isolation string) {
 // benchmark runs one benchmark and its floor. It returns an error only when the
 // whole run is over.
 func (r *run) benchmark(ctx context.Context, b Benchmark) error {
-	if b.open == nil && b.whole == nil && r.floors == nil {
+	switch {
+	case b.open == nil && b.whole == nil && r.floors == nil:
 		r.note("%s was not measured: it needs root on the host of the server", b.Name)
+		return nil
+	case b.pool == poolNeeded && r.session.pool == nil:
+		r.note("%s was not measured: the server keeps no warm machines of the default template and shape (pool_size)", b.Name)
 		return nil
 	}
 	done := progress.Step(ctx, b.Name)
 	defer done()
-	n := b.samples(r.o.N)
+	r.session.begin(b.Name)
+	n, floor := b.samples(r.o.N), r.floorOf(b)
 	res := Result{Name: b.Name}
 	switch {
 	case b.whole != nil:
 		b.whole(ctx, r.session, n, &res)
 	case b.open == nil:
-		c := newCollector(b, b.Name, n, r.openFloor(b.floor))
-		inTurns(ctx, c)
+		c := newCollector(b, b.Name, n, r.openFloor(floor))
+		r.inTurns(ctx, c)
 		res.fill(c.series, b.bytes)
-	case b.floor == "" || r.floors == nil:
+	case floor == "" || r.floors == nil:
 		c := newCollector(b, b.Name, n, r.openCall(b))
-		inTurns(ctx, c)
+		r.inTurns(ctx, c)
 		res.fill(c.series, b.bytes)
 	default:
 		c := newCollector(b, b.Name, n, r.openCall(b))
-		floor := newCollector(b, b.floor, n, r.openFloor(b.floor))
-		inTurns(ctx, c, floor)
+		f := newCollector(b, floor, n, r.openFloor(floor))
+		r.inTurns(ctx, c, f)
 		res.fill(c.series, b.bytes)
-		res.Floor = makeFloor(b.floor, floor.series)
-		if floor.series.err != nil {
-			r.note("the floor %q of %s failed %d times, first with: %v", b.floor, b.Name, floor.series.failures, floor.series.err)
+		res.Floor = makeFloor(floor, f.series)
+		if f.series.err != nil {
+			r.note("the floor %q of %s failed %d times, first with: %v", floor, b.Name, f.series.failures, f.series.err)
 		}
 	}
+	res.Pool = r.session.split()
+	return r.add(ctx, res)
+}
+
+// floorOf names what a benchmark is compared with on this server.
+func (r *run) floorOf(b Benchmark) string {
+	if r.session.pool != nil && b.poolFloor != "" {
+		return b.poolFloor
+	}
+	return b.floor
+}
+
+// add takes a result into the report. It returns an error when the run is over.
+func (r *run) add(ctx context.Context, res Result) error {
 	r.report.Results = append(r.report.Results, res)
 	if ctx.Err() != nil {
 		r.report.Interrupted = true

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 )
 
 // Benchmark is one thing that is measured.
@@ -12,13 +13,23 @@ type Benchmark struct {
 	// Default is how many samples are taken; Max is the most that --n gives.
 	Default, Max int
 
-	warm  int    // calls between the cold sample and the others that are not kept
-	bytes int64  // what a sample moves, for MB/s
-	floor string // what it is compared with; without open: what is measured
+	warm      int    // calls between the cold sample and the others that are not kept
+	bytes     int64  // what a sample moves, for MB/s
+	floor     string // what it is compared with; without open: what is measured
+	poolFloor string // likewise, when the server has a warm pool; "": as without
+	pool      poolUse
 	// open makes the probe. whole takes all samples by itself instead.
 	open  func(context.Context, *session) (Probe, error)
 	whole func(ctx context.Context, s *session, n int, r *Result)
 }
+
+// poolUse says what a benchmark has to do with a warm pool.
+type poolUse int
+
+const (
+	poolOptional poolUse = iota
+	poolNeeded           // there is nothing to measure without
+)
 
 // samples is how many to take when n are asked for.
 func (b Benchmark) samples(n int) int {
@@ -29,7 +40,8 @@ func (b Benchmark) samples(n int) int {
 }
 
 const (
-	many = 10000 // the most samples of what takes milliseconds
+	many  = 10000 // the most samples of what takes milliseconds
+	tails = 200   // samples that a 99th percentile is worth something with
 	// hotWarm is how many calls it takes until the guest's code is translated
 	// under emulation.
 	hotWarm = 20
@@ -40,17 +52,42 @@ const (
 
 // Benchmarks is the table of all, in the order in which they run.
 func Benchmarks() []Benchmark {
+	return slices.Concat(creates(), calls(), files(), belowTheServer())
+}
+
+// creates are about making sandboxes and ending them; see creates.go, refill.go and burst.go.
+func creates() []Benchmark {
 	return []Benchmark{
-		{Name: "create", About: "create a sandbox, until it takes calls", Default: 50, Max: many, floor: FloorCreate, open: openCreate},
-		{Name: "first_exec", About: "the first print(1) of a fresh sandbox", Default: 30, Max: many, floor: FloorFirstExec, open: openFirstExec},
+		{Name: "create", About: "create a sandbox, from the pool if there is one, until it takes calls", Default: tails, Max: many, floor: FloorCreate, poolFloor: FloorHandOff, open: openCreate},
+		{Name: "create_miss", About: "create a sandbox that the pool has no machine for", Default: 50, Max: many, floor: FloorCreate, pool: poolNeeded, open: openCreateMiss},
+		{Name: "first_exec", About: "the first print(1) of a fresh sandbox", Default: 30, Max: many, floor: FloorFirstExec, poolFloor: FloorExec, open: openFirstExec},
+		{Name: "roundtrip", About: "create, print(1), delete", Default: tails, Max: many, floor: FloorRoundTrip, poolFloor: FloorHandOffRoundTrip, open: openRoundTrip},
+		{Name: "delete", About: "delete a sandbox, until all of it is free", Default: 30, Max: many, floor: FloorDelete, open: openDelete},
+		{Name: "refill", About: "make one warm machine, as the server says", Default: 20, Max: 1000, floor: FloorRefill, pool: poolNeeded, open: openRefill},
+		{Name: "burst", About: "creates by several clients at once: until the pool is empty, and after that", Default: tails, Max: many, whole: measureBurst},
+	}
+}
+
+// calls are calls to a sandbox that is there.
+func calls() []Benchmark {
+	return []Benchmark{
 		{Name: "hot_exec", About: "print(1) in a sandbox that is warm", Default: 200, Max: many, warm: hotWarm, floor: FloorExec, open: openExec(printOne)},
 		{Name: "bash", About: "echo ready, in a fresh bash", Default: 50, Max: many, warm: 5, floor: FloorBash, open: openExec(echoReady)},
-		{Name: "roundtrip", About: "create, print(1), delete", Default: 50, Max: many, floor: FloorRoundTrip, open: openRoundTrip},
-		{Name: "delete", About: "delete a sandbox, until all of it is free", Default: 30, Max: many, floor: FloorDelete, open: openDelete},
+	}
+}
+
+func files() []Benchmark {
+	return []Benchmark{
 		{Name: "upload_256k", About: "256 KB into a file", Default: 50, Max: many, warm: 5, bytes: small, floor: FloorUpload256K, open: openUpload(small)},
 		{Name: "download_256k", About: "256 KB from a file", Default: 50, Max: many, warm: 5, bytes: small, floor: FloorDownload256K, open: openDownload(small)},
 		{Name: "upload_64m", About: "64 MB into a file", Default: 5, Max: 50, bytes: large, floor: FloorUpload64M, open: openUpload(large)},
 		{Name: "download_64m", About: "64 MB from a file", Default: 5, Max: 50, bytes: large, floor: FloorDownload64M, open: openDownload(large)},
+	}
+}
+
+// belowTheServer are what idle sandboxes cost the host, and what it can do without the server.
+func belowTheServer() []Benchmark {
+	return []Benchmark{
 		{Name: "density", About: "memory of idle sandboxes, each", Default: 16, Max: 64, whole: density},
 		{Name: "restore", About: "without the server: start QEMU, load the golden snapshot, first answer", Default: 30, Max: 1000, floor: FloorRestore},
 		{Name: "handoff", About: "without the server: synced transaction, continue a waiting machine, one answer", Default: 100, Max: many, warm: 5, floor: FloorHandOff},
@@ -64,92 +101,4 @@ func Content(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{'r', 'a', 'm', 'e', 't'}).Read(b) // never fails
 	return b
-}
-
-func openCreate(_ context.Context, s *session) (Probe, error) {
-	return Probe{Once: func(ctx context.Context) (Sample, error) {
-		id, sample, err := s.create(ctx)
-		if err != nil {
-			return sample, err
-		}
-		_, err = s.remove(ctx, id)
-		return sample, err
-	}}, nil
-}
-
-func openFirstExec(_ context.Context, s *session) (Probe, error) {
-	return Probe{Once: func(ctx context.Context) (Sample, error) {
-		return s.with(ctx, func(id string) (Sample, error) { return s.exec(ctx, id, printOne) })
-	}}, nil
-}
-
-func openDelete(_ context.Context, s *session) (Probe, error) {
-	return Probe{Once: func(ctx context.Context) (Sample, error) {
-		id, _, err := s.create(ctx)
-		if err != nil {
-			return Sample{}, err
-		}
-		return s.remove(ctx, id)
-	}}, nil
-}
-
-func openRoundTrip(_ context.Context, s *session) (Probe, error) {
-	return Probe{Once: func(ctx context.Context) (Sample, error) {
-		id, create, err := s.create(ctx)
-		if err != nil {
-			return Sample{}, err
-		}
-		exec, err := s.exec(ctx, id, printOne)
-		if err != nil {
-			return Sample{}, err
-		}
-		remove, err := s.remove(ctx, id)
-		return Sample{
-			Took:  create.Took + exec.Took + remove.Took,
-			Steps: map[string]float64{"create": ms(create.Took), "exec": ms(exec.Took), "delete": ms(remove.Took)},
-		}, err
-	}}, nil
-}
-
-// inOne measures f in one sandbox.
-func (s *session) inOne(ctx context.Context, f func(ctx context.Context, id string) (Sample, error)) (Probe, error) {
-	id, _, err := s.create(ctx)
-	if err != nil {
-		return Probe{}, err
-	}
-	return Probe{
-		Once: func(ctx context.Context) (Sample, error) { return f(ctx, id) },
-		Close: func(ctx context.Context) error {
-			_, err := s.remove(ctx, id)
-			return err
-		},
-	}, nil
-}
-
-func openExec(c code) func(context.Context, *session) (Probe, error) {
-	return func(ctx context.Context, s *session) (Probe, error) {
-		return s.inOne(ctx, func(ctx context.Context, id string) (Sample, error) { return s.exec(ctx, id, c) })
-	}
-}
-
-func openUpload(size int) func(context.Context, *session) (Probe, error) {
-	return func(ctx context.Context, s *session) (Probe, error) {
-		content := Content(size)
-		return s.inOne(ctx, func(ctx context.Context, id string) (Sample, error) { return s.upload(ctx, id, content) })
-	}
-}
-
-func openDownload(size int) func(context.Context, *session) (Probe, error) {
-	return func(ctx context.Context, s *session) (Probe, error) {
-		content, there := Content(size), false
-		return s.inOne(ctx, func(ctx context.Context, id string) (Sample, error) {
-			if !there {
-				if _, err := s.upload(ctx, id, content); err != nil {
-					return Sample{}, err
-				}
-				there = true
-			}
-			return s.download(ctx, id, content)
-		})
-	}
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"ramet.dev/ramet/internal/progress"
@@ -17,7 +18,15 @@ type series struct {
 	samples  []Sample
 	failures int
 	err      error // the first failure
+	apart    int   // calls that took another way than the one that is measured
 }
+
+// errApart says that a call took another way than the one that is measured:
+// it has not failed, but is no sample either.
+var errApart = errors.New("the create did not take the way that is measured")
+
+// apartSpare is how many calls may be apart besides as many as are samples.
+const apartSpare = 20
 
 func (s *series) fail(err error) {
 	s.failures++
@@ -45,26 +54,43 @@ func newCollector(b Benchmark, what string, n int, open opener) *collector {
 	return &collector{b: b, what: what, n: n, open: open}
 }
 
-// inTurns takes all samples of all collectors and closes their probes.
-func inTurns(ctx context.Context, all ...*collector) {
+// inTurns takes all samples of all collectors and closes their probes. Each
+// turn begins with a full pool, so that the host is not busy with filling it.
+func (r *run) inTurns(ctx context.Context, all ...*collector) {
 	for _, c := range all {
 		defer c.close(ctx)
-		c.start(ctx)
+		c.start(ctx, r.session.settle)
 	}
 	for turn := 1; turn <= turns; turn++ {
 		for _, c := range all {
+			if c.over {
+				continue
+			}
+			if err := r.session.settle(ctx); err != nil {
+				c.stop(ctx, err)
+				continue
+			}
 			c.take(ctx, 1+c.b.warm+c.n*turn/turns)
 		}
 	}
 }
 
-func (c *collector) start(ctx context.Context) {
-	probe, err := bounded(ctx, c.open)
+// stop ends the collecting for a reason that is not a sample's.
+func (c *collector) stop(ctx context.Context, err error) {
+	c.over = true
+	if ctx.Err() == nil {
+		c.series.fail(err)
+	}
+}
+
+func (c *collector) start(ctx context.Context, settle func(context.Context) error) {
+	err := settle(ctx)
+	var probe Probe
+	if err == nil {
+		probe, err = bounded(ctx, c.open)
+	}
 	if err != nil {
-		c.over = true
-		if ctx.Err() == nil {
-			c.series.fail(err)
-		}
+		c.stop(ctx, err)
 		return
 	}
 	c.probe = probe
@@ -73,10 +99,23 @@ func (c *collector) start(ctx context.Context) {
 // take makes calls until there were total of them.
 func (c *collector) take(ctx context.Context, total int) {
 	for !c.over && c.calls < total {
+		if c.probe.Before != nil {
+			if err := c.probe.Before(ctx); err != nil {
+				c.stop(ctx, err)
+				return
+			}
+		}
 		sample, err := bounded(ctx, c.probe.Once)
 		if ctx.Err() != nil {
 			c.over = true
 			return
+		}
+		if errors.Is(err, errApart) {
+			c.series.apart++
+			if c.series.apart > c.n+apartSpare {
+				c.stop(ctx, fmt.Errorf("%d calls: %w", c.series.apart, err))
+			}
+			continue
 		}
 		i := c.calls
 		c.calls++

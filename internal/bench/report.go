@@ -18,7 +18,9 @@ type Report struct {
 // Result is one benchmark's.
 type Result struct {
 	Name     string `json:"name"`
-	N        int    `json:"n"` // samples in the percentiles
+	Group    string `json:"group,omitempty"`  // GroupComparison, or nothing
+	Beside   string `json:"beside,omitempty"` // of a comparison: the result to compare it with
+	N        int    `json:"n"`                // samples in the percentiles
 	Failures int    `json:"failures"`
 	Error    string `json:"error,omitempty"` // the first failure
 	// Times is nil when nothing was timed.
@@ -27,6 +29,9 @@ type Result struct {
 	FirstMS  float64            `json:"first_ms,omitempty"`
 	MBPerS   float64            `json:"mb_per_s,omitempty"` // MiB a second at the median
 	Steps    map[string]float64 `json:"steps,omitempty"`    // medians
+	StepsP99 map[string]float64 `json:"steps_p99,omitempty"`
+	Pool     *PoolSplit         `json:"pool,omitempty"` // nil: the server has none
+	Rate     *Rate              `json:"rate,omitempty"`
 	Memory   *Memory            `json:"memory,omitempty"`
 	Floor    *Floor             `json:"floor,omitempty"`
 	Samples  []float64          `json:"samples_ms,omitempty"` // those of Times, in order
@@ -52,6 +57,24 @@ type Floor struct {
 	N       int       `json:"n"`
 	P50MS   float64   `json:"p50_ms"`
 	Samples []float64 `json:"samples_ms,omitempty"`
+}
+
+// PoolSplit says which way the creates of a benchmark took, all of them, also
+// those that are no samples.
+type PoolSplit struct {
+	Hits   int64 `json:"hits"`   // took a warm machine
+	Misses int64 `json:"misses"` // had to boot one
+}
+
+// Rate is how many sandboxes several clients made in a second. Each client deletes
+// its sandbox before it makes the next one.
+type Rate struct {
+	Clients       int     `json:"clients"`
+	BurstN        int     `json:"burst_n"`     // until the pool was empty, over all rounds
+	BurstPerS     float64 `json:"burst_per_s"` // 0: there was no burst
+	SustainedN    int     `json:"sustained_n"` // after that
+	SustainedPerS float64 `json:"sustained_per_s"`
+	SustainedHits int     `json:"sustained_hits"` // those that found a machine that had just been made
 }
 
 // Memory is what idle machines cost the host; the middle one and the largest.
@@ -109,16 +132,21 @@ func (r *Result) fill(s series, bytes int64) {
 	if s.first != nil {
 		r.FirstMS = ms(s.first.Took)
 	}
-	r.N = len(s.samples)
+	r.sum(s.samples)
+	if bytes > 0 && r.Times != nil && r.P50MS > 0 {
+		r.MBPerS = math.Round(float64(bytes)/(1<<20)/(r.P50MS/1000)*10) / 10
+	}
+}
+
+// sum takes samples over.
+func (r *Result) sum(samples []Sample) {
+	r.N = len(samples)
 	if r.N == 0 {
 		return
 	}
-	r.Samples = took(s.samples)
+	r.Samples = took(samples)
 	r.Times = summarise(r.Samples)
-	r.Steps = medianSteps(s.samples)
-	if bytes > 0 && r.P50MS > 0 {
-		r.MBPerS = math.Round(float64(bytes)/(1<<20)/(r.P50MS/1000)*10) / 10
-	}
+	r.Steps, r.StepsP99 = stepPercentile(samples, 50), stepPercentile(samples, 99)
 }
 
 func makeFloor(name string, s series) *Floor {
@@ -137,8 +165,8 @@ func took(samples []Sample) []float64 {
 	return out
 }
 
-// medianSteps is the median of each step, over the samples that have it.
-func medianSteps(samples []Sample) map[string]float64 {
+// stepPercentile is a percentile of each step, over the samples that have it.
+func stepPercentile(samples []Sample, p int) map[string]float64 {
 	byName := map[string][]float64{}
 	for _, s := range samples {
 		for name, v := range s.Steps {
@@ -151,7 +179,7 @@ func medianSteps(samples []Sample) map[string]float64 {
 	out := map[string]float64{}
 	for name := range maps.Keys(byName) {
 		slices.Sort(byName[name])
-		out[name] = round3(percentile(byName[name], 50))
+		out[name] = round3(percentile(byName[name], p))
 	}
 	return out
 }

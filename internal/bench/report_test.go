@@ -61,16 +61,18 @@ func TestSummarise(t *testing.T) {
 	}
 }
 
-func TestMedianSteps(t *testing.T) {
-	got := medianSteps([]Sample{
+func TestStepPercentile(t *testing.T) {
+	samples := []Sample{
 		{Steps: map[string]float64{"a": 1, "b": 10}},
 		{Steps: map[string]float64{"a": 3}},
 		{Steps: map[string]float64{"a": 2}},
-	})
-	if d := cmp.Diff(map[string]float64{"a": 2, "b": 10}, got); d != "" {
-		t.Error(d)
 	}
-	if got := medianSteps([]Sample{{}}); got != nil {
+	for p, want := range map[int]map[string]float64{50: {"a": 2, "b": 10}, 99: {"a": 3, "b": 10}} {
+		if d := cmp.Diff(want, stepPercentile(samples, p)); d != "" {
+			t.Errorf("%d: %s", p, d)
+		}
+	}
+	if got := stepPercentile([]Sample{{}}, 50); got != nil {
 		t.Errorf("steps of nothing: %v", got)
 	}
 }
@@ -118,6 +120,11 @@ func TestReportJSON(t *testing.T) {
 				Name: "create", N: 2, FirstMS: 9, Times: summarise([]float64{1, 3}), Steps: map[string]float64{"total": 1},
 				Floor: &Floor{Name: "f", N: 1, P50MS: 1, Samples: []float64{1}}, Samples: []float64{1, 3},
 			},
+			{
+				Name: "burst", N: 1, Times: summarise([]float64{7}), StepsP99: map[string]float64{"total": 6}, Pool: &PoolSplit{Hits: 4, Misses: 3},
+				Rate: &Rate{Clients: 4, BurstN: 1, BurstPerS: 50, SustainedN: 6, SustainedPerS: 4.5, SustainedHits: 3},
+			},
+			{Name: "jupyter_exec", Group: GroupComparison, Beside: "hot_exec", N: 1, Times: summarise([]float64{3})},
 			{Name: "upload_64m", N: 1, MBPerS: 20, Times: summarise([]float64{2})},
 			{
 				Name: "density", N: 1, Memory: sumUp([]MachineMemory{{PSSBytes: 60 << 20, OwnPages: 700}}),

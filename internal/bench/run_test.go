@@ -17,14 +17,20 @@ import (
 	"ramet.dev/ramet/internal/client"
 )
 
-// server is a fake server; around, when not nil, is asked before each call and
-// says whether it has answered it.
-func server(t *testing.T, around func(http.ResponseWriter, *http.Request) bool) *client.Client {
+// aroundServer is a fake server whose calls somebody else may answer.
+type aroundServer struct {
+	next http.Handler
+	// around, when not nil, is asked before each call and says whether it has answered it.
+	around func(http.ResponseWriter, *http.Request) bool
+}
+
+// serverAround is a fake server without a warm pool of the default shape. Its around is set before the first call.
+func serverAround(t *testing.T) (*client.Client, *aroundServer) {
 	t.Helper()
-	fake := clitest.New(t.TempDir()).Handler()
+	a := &aroundServer{next: clitest.New(t.TempDir()).Handler()}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if around == nil || !around(w, r) {
-			fake.ServeHTTP(w, r)
+		if a.around == nil || !a.around(w, r) {
+			a.next.ServeHTTP(w, r)
 		}
 	}))
 	t.Cleanup(srv.Close)
@@ -33,6 +39,13 @@ func server(t *testing.T, around func(http.ResponseWriter, *http.Request) bool) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c, a
+}
+
+func server(t *testing.T, around func(http.ResponseWriter, *http.Request) bool) *client.Client {
+	t.Helper()
+	c, a := serverAround(t)
+	a.around = around
 	return c
 }
 
@@ -130,7 +143,7 @@ func TestRunInterruptedInTheMiddle(t *testing.T) {
 		hold(r, func() { cancel(stop) })
 		return true
 	})
-	report, err := bench.Run(ctx, bench.Options{Client: c, N: 5, Names: []string{"create", "bash", "roundtrip"}})
+	report, err := bench.Run(ctx, bench.Options{Client: c, N: 5, Names: []string{"create", "bash", "upload_256k"}})
 	if !errors.Is(err, stop) {
 		t.Errorf("error %v", err)
 	}

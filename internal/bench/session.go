@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	v1 "ramet.dev/ramet/api/gen/rametv1"
@@ -23,8 +24,12 @@ const label = "ramet-bench"
 
 // session is the server as the benchmarks use it.
 type session struct {
-	c   *client.Client
-	run string
+	c    *client.Client
+	run  string
+	pool *warmPool // nil: the server keeps no machines like the ones that are made here
+
+	doing        string       // the benchmark under way
+	hits, misses atomic.Int64 // its creates
 }
 
 func newSession(c *client.Client) *session {
@@ -33,16 +38,27 @@ func newSession(c *client.Client) *session {
 	return &session{c: c, run: hex.EncodeToString(b[:])}
 }
 
-// create makes a sandbox and says how long that took, with the server's own steps.
+// create makes a sandbox of the default template and shape and says how long
+// that took, with the server's own steps.
 func (s *session) create(ctx context.Context) (string, Sample, error) {
+	return s.createLike(ctx, v1.SandboxCreate{})
+}
+
+func (s *session) createLike(ctx context.Context, req v1.SandboxCreate) (string, Sample, error) {
+	req.Metadata = &map[string]string{label: s.run}
 	begin := time.Now()
-	sb, err := s.c.Create(ctx, v1.SandboxCreate{Metadata: &map[string]string{label: s.run}})
+	sb, err := s.c.Create(ctx, req)
 	sample := Sample{Took: time.Since(begin)}
 	if err != nil {
 		return "", sample, fmt.Errorf("create a sandbox: %w", err)
 	}
 	if sb.TimingsMs != nil {
 		sample.Steps = *sb.TimingsMs
+	}
+	if sample.hit() {
+		s.hits.Add(1)
+	} else {
+		s.misses.Add(1)
 	}
 	return sb.Id, sample, nil
 }
@@ -53,17 +69,6 @@ func (s *session) remove(ctx context.Context, id string) (Sample, error) {
 		return Sample{}, fmt.Errorf("delete a sandbox: %w", err)
 	}
 	return Sample{Took: time.Since(begin)}, nil
-}
-
-// with makes a sandbox for f and removes it afterwards.
-func (s *session) with(ctx context.Context, f func(id string) (Sample, error)) (Sample, error) {
-	id, _, err := s.create(ctx)
-	if err != nil {
-		return Sample{}, err
-	}
-	sample, err := f(id)
-	_, rerr := s.remove(ctx, id)
-	return sample, errors.Join(err, rerr)
 }
 
 // code is what a benchmark runs, and what that must print.

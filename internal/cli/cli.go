@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"os/signal"
 
@@ -49,6 +48,9 @@ type Options struct {
 	// Floors opens what 'bench' compares a server with, for the server of a data
 	// directory; nil where there is no such thing.
 	Floors func(home string) func(context.Context, bench.FloorConfig) (bench.Floors, error)
+	// Comparisons are what 'bench --compare' measures besides, with the data
+	// directory of a server on this host or ""; nil where there is no such thing.
+	Comparisons func(home string) func(bench.FloorConfig) []bench.Comparison
 }
 
 // program is one run of the command line.
@@ -77,6 +79,13 @@ func Main(o Options) int {
 	root.SetErr(o.Err)
 	err := root.ExecuteContext(context.Background())
 	return p.finish(err)
+}
+
+// Commands returns the tree of all commands, for programs that describe them.
+func Commands() *cobra.Command {
+	root := (&program{}).newRoot()
+	root.DisableAutoGenTag = true
+	return root
 }
 
 const rootLong = `Ramet runs sandboxes: disposable Linux computers, each a virtual machine of its
@@ -127,9 +136,10 @@ func (p *program) newRoot() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true // ours is in completion.go
 	root.PersistentFlags().StringVar(&p.configFile, "config", "", "config file to read instead of the usual ones")
 	nameValue(root.PersistentFlags(), "config", "FILE")
-	addSettingFlags(root.PersistentFlags(), "home", "url")
+	addSettingFlags(root.PersistentFlags(), "home", "url", "ca")
 	root.MarkPersistentFlagFilename("config", "yaml", "yml")
 	root.MarkPersistentFlagDirname("data")
+	root.MarkPersistentFlagFilename("ca", "pem", "crt")
 
 	root.AddGroup(
 		&cobra.Group{ID: "server", Title: "The server:"},
@@ -145,7 +155,7 @@ func (p *program) newRoot() *cobra.Command {
 	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.benchCommand(), p.configCommand(),
 		p.backupCommand(), p.restoreCommand(), p.duCommand(), p.bugreportCommand())
 	add("sandboxes", p.createCommand(), p.runCommand(), p.execCommand(), p.cpCommand(),
-		p.lsCommand(), p.getCommand(), p.updateCommand(), p.rmCommand(), p.consoleCommand(), p.eventsCommand())
+		p.lsCommand(), p.getCommand(), p.updateCommand(), p.egressCommand(), p.rmCommand(), p.consoleCommand(), p.eventsCommand())
 	add("manage", p.templateCommand(), p.keysCommand(), p.projectCommand())
 	add("", p.completionCommand(), p.versionCommand())
 	return root
@@ -186,18 +196,24 @@ func (p *program) connect() (*client.Client, error) {
 	if key == "" {
 		key = p.localKey(c)
 	}
-	return client.New(c.URL, key, "ramet/"+p.Version)
+	trust, err := trustFor(c)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(c.URL, key, "ramet/"+p.Version, trust...)
 }
 
 // localKey reads the key that the local server keeps for this program. It goes
 // to that server alone, while it runs: at any other time a stranger may listen on its address.
 func (p *program) localKey(c config.Client) string {
-	if !localURL(c.URL) {
+	home := config.Home(c.Home)
+	local := serves(home, c.URL)
+	if !local && !localURL(c.URL) {
 		p.keyHint = "set RAMET_API_KEY to a key of that server"
 		return ""
 	}
-	path := config.Home(c.Home).Key()
-	if _, err := os.Stat(path); err == nil && !serves(config.Home(c.Home), c.URL) {
+	path := home.Key()
+	if _, err := os.Stat(path); err == nil && !local {
 		p.keyHint = fmt.Sprintf("the server of %s does not run at %s, so its key is not used: set RAMET_HOME to the data directory of the server there, or RAMET_API_KEY to a key", c.Home, c.URL)
 		return ""
 	}
@@ -213,17 +229,6 @@ func (p *program) localKey(c config.Client) string {
 		p.keyHint = err.Error()
 	}
 	return ""
-}
-
-// serves reports whether the server of a data directory runs and listens at a loopback URL.
-func serves(home config.Home, loopback string) bool {
-	info, err := config.ReadServerInfo(home)
-	if err != nil || !localURL(info.URL) || !info.Running() {
-		return false
-	}
-	a, errA := url.Parse(info.URL)
-	b, errB := url.Parse(loopback)
-	return errA == nil && errB == nil && a.Port() == b.Port()
 }
 
 // withSignals returns a context that ends at Ctrl-C, SIGTERM or SIGHUP, for

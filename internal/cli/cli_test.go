@@ -69,6 +69,15 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code":      scriptCode,
 			"interrupt": scriptInterrupt,
+			"certificate": func(ts *testscript.TestScript, _ bool, args []string) {
+				scriptCertificate(ts, args[0], args[1:])
+			},
+			"urlof": func(ts *testscript.TestScript, _ bool, args []string) {
+				info, err := config.ReadServerInfo(config.Home(args[0]))
+				ts.Check(err)
+				ts.Setenv("RAMET_URL", info.URL)
+			},
+			"swapcert": func(ts *testscript.TestScript, _ bool, args []string) { scriptSwapCertificate(ts, ts.MkAbs(args[0])) },
 			"stopserver": func(ts *testscript.TestScript, _ bool, _ []string) {
 				// What is left of a detached server when a script fails must not outlive it.
 				ts.Defer(func() {
@@ -160,7 +169,7 @@ func runWith(ts *testscript.TestScript, args, texts []string) int {
 	}
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "RAMET_URL", "RAMET_HOME", "RAMET_API_KEY", "RAMET_TEST_FAIL", "RAMET_LISTEN", "RAMET_CONFIG", "MINE", "GORACE", "WORK", "TMPDIR"} {
+	for _, name := range []string{"PATH", "HOME", "RAMET_URL", "RAMET_HOME", "RAMET_API_KEY", "RAMET_CA", "RAMET_TEST_FAIL", "RAMET_LISTEN", "RAMET_CONFIG", "MINE", "GORACE", "WORK", "TMPDIR"} {
 		if v := ts.Getenv(name); v != "" {
 			cmd.Env = append(cmd.Env, name+"="+v)
 		}

@@ -19,6 +19,7 @@ type shapeFlags struct {
 	vcpus    int
 	diskMB   int
 	noEgress bool
+	rules    ruleFlags
 	metadata []string
 }
 
@@ -30,6 +31,7 @@ func (f *shapeFlags) add(p *program, cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.vcpus, "vcpus", 0, "virtual processors: 1, 2, 4 or 8 (default 2)")
 	cmd.Flags().IntVar(&f.diskMB, "disk", 0, "disk in MB, 4096 to 65536; only what is written takes space (default 4096)")
 	cmd.Flags().BoolVar(&f.noEgress, "no-egress", false, "no network out of the sandbox")
+	f.rules.add(cmd, "egress-")
 	cmd.Flags().StringArrayVar(&f.metadata, "metadata", nil, "note K=V on the sandbox, to find it by (repeatable)")
 	for name, arg := range map[string]string{"memory": "MB", "vcpus": "N", "disk": "MB", "metadata": "K=V"} {
 		nameValue(cmd.Flags(), name, arg)
@@ -70,6 +72,7 @@ func (f *shapeFlags) request(p *program, cmd *cobra.Command, env map[string]stri
 		egress := false
 		req.Egress = &egress
 	}
+	req.EgressPolicy = f.rules.policy(cmd)
 	req.Env, req.Metadata = mapPtr(env), mapPtr(metadata)
 	return req, nil
 }
@@ -90,6 +93,7 @@ The environment that is given here is that of everything that will run in it.`,
 		Example: `  ramet create
   id=$(ramet create --memory 2048 --vcpus 4)
   ramet create --no-egress --metadata job=42 --env TOKEN
+  ramet create --egress-allow pypi.org --egress-allow '*.pythonhosted.org'
   ramet create --json | jq .timings_ms`,
 		Args: none,
 		RunE: withSignals(func(ctx context.Context, cmd *cobra.Command, _ []string) error {

@@ -61,6 +61,8 @@ func TestJSONIsDocumented(t *testing.T) {
 		v1.Usage{},
 		v1.SandboxUsage{},
 		v1.TemplateUsage{},
+		v1.EgressPolicy{},
+		egressJSON{},
 		statusJSON{},
 		runResultJSON{},
 		runErrorJSON{},
@@ -72,6 +74,8 @@ func TestJSONIsDocumented(t *testing.T) {
 		bench.Result{},
 		bench.Times{},
 		bench.Floor{},
+		bench.PoolSplit{},
+		bench.Rate{},
 		bench.Memory{},
 		bench.MachineMemory{},
 	} {

@@ -19,10 +19,11 @@ func (p *program) eventsCommand() *cobra.Command {
 		Use:   "events",
 		Short: "Show what happened to sandboxes, and why",
 		Long: `Show what happened to the sandboxes of the project, oldest first: every change of
-state with its reason and its cause. With --follow it goes on with what happens,
-until Ctrl-C. Events are kept for 30 days.`,
+state with its reason and its cause, and what its network refused. With --follow
+it goes on with what happens, until Ctrl-C. Events are kept for 30 days.`,
 		Example: `  ramet events --since 10m
   ramet events -f --sandbox 3f2a
+  ramet events --json | jq 'select(.type == "egress_denied") | .data'
   ramet events --json | jq -r 'select(.type == "failed") | .reason'`,
 		Args:              none,
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -107,6 +108,10 @@ func (p *program) sentence(err error) string {
 		case api.Status >= 500 && api.RequestID != "":
 			return fmt.Sprintf("%v (request %s)", err, api.RequestID)
 		}
+	}
+	var unknown x509.UnknownAuthorityError
+	if errors.As(err, &unknown) {
+		return err.Error() + ": if it is a private authority's, set RAMET_CA to the file of that authority's certificate"
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return err.Error() + ": it took too long"

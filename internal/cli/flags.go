@@ -22,14 +22,35 @@ func addSettingFlags(fs *pflag.FlagSet, keys ...string) {
 				continue
 			}
 			help := s.Help + " [" + s.Env() + "]"
-			if s.Default == "true" || s.Default == "false" {
+			switch {
+			case s.Default == "true" || s.Default == "false":
 				fs.Bool(s.Flag(), s.Default == "true", help)
-			} else {
+			case s.List:
+				fs.Var(&listValue{text: s.Default}, s.Flag(), help+" (repeatable)")
+				nameValue(fs, s.Flag(), s.Arg)
+			default:
 				fs.String(s.Flag(), s.Default, help)
 				nameValue(fs, s.Flag(), s.Arg)
 			}
 		}
 	}
+}
+
+// listValue is the flag of a setting that is a list. Given again it adds.
+type listValue struct {
+	text string
+	set  bool
+}
+
+func (v *listValue) String() string { return v.text }
+func (v *listValue) Type() string   { return "list" }
+
+func (v *listValue) Set(s string) error {
+	if v.set {
+		s = v.text + "," + s
+	}
+	v.text, v.set = s, true
+	return nil
 }
 
 // namedValue is a flag's value under another name in the help: "--data DIR"

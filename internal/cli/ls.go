@@ -19,7 +19,9 @@ type lsOptions struct {
 	full     bool
 	quiet    bool
 	json     bool
+	limit    int
 	status   string
+	template string
 	metadata []string
 }
 
@@ -30,9 +32,11 @@ func (p *program) lsCommand() *cobra.Command {
 		Aliases: []string{"list"},
 		Short:   "List sandboxes",
 		Long: `List sandboxes, the newest first. Stopped ones are left out unless --all or
---status asks for them. Ids are shortened; every command takes them so.`,
+--status asks for them. Metadata are the labels of a sandbox: filters can be given
+together, and all must match. Ids are shortened; every command takes them so.`,
 		Example: `  ramet ls
-  ramet ls --metadata job=42
+  ramet ls --metadata job=42 --metadata user=ann
+  ramet ls --status running --template default --limit 20
   ramet rm $(ramet ls -q --status failed)
   ramet ls --json | jq -r '.sandboxes[].id'`,
 		Args: none,
@@ -47,8 +51,12 @@ func (p *program) lsCommand() *cobra.Command {
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print only ids, whole ones, one a line")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	f.StringVar(&o.status, "status", "", "only this status: running, failed, ...")
+	f.StringVar(&o.template, "template", "", "only sandboxes of this template")
+	f.IntVar(&o.limit, "limit", 0, "only the newest so many; 0 is all")
 	f.StringArrayVar(&o.metadata, "metadata", nil, "only sandboxes with this K=V (repeatable: all of them)")
 	nameValue(f, "status", "WORD")
+	nameValue(f, "template", "NAME")
+	nameValue(f, "limit", "N")
 	nameValue(f, "metadata", "K=V")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "json")
 	cmd.MarkFlagsMutuallyExclusive("all", "status")
@@ -56,6 +64,8 @@ func (p *program) lsCommand() *cobra.Command {
 		"creating", "running", "hibernating", "hibernated",
 		"waking", "stopping", "stopped", "failed",
 	}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("template", p.completeTemplates)
+	cmd.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 	cmd.RegisterFlagCompletionFunc("metadata", cobra.NoFileCompletions)
 	return cmd
 }
@@ -64,11 +74,14 @@ func (p *program) ls(ctx context.Context, o lsOptions) error {
 	if _, err := parsePairs("metadata", o.metadata); err != nil {
 		return err
 	}
+	if o.limit < 0 {
+		return usageErrorf("--limit %d: must not be negative", o.limit)
+	}
 	c, err := p.connect()
 	if err != nil {
 		return err
 	}
-	filter := client.ListFilter{Status: o.status, Metadata: o.metadata}
+	filter := client.ListFilter{Status: o.status, Template: o.template, Metadata: o.metadata}
 	if o.all {
 		filter.Status = "any"
 	}
@@ -78,6 +91,9 @@ func (p *program) ls(ctx context.Context, o lsOptions) error {
 			return fmt.Errorf("list the sandboxes: %w", err)
 		}
 		list = append(list, sb)
+		if len(list) == o.limit {
+			break
+		}
 	}
 	switch {
 	case o.json:
@@ -176,10 +192,6 @@ func (p *program) get(ctx context.Context, name string, asJSON, metrics bool) er
 			Metrics *v1.Metrics `json:"metrics,omitempty"`
 		}{sb, m})
 	}
-	egress := "yes"
-	if !sb.Egress {
-		egress = "no"
-	}
 	silent := ""
 	if sb.UnresponsiveSince != nil {
 		silent = age(*sb.UnresponsiveSince, time.Now()) + " (its machine runs)"
@@ -192,7 +204,7 @@ func (p *program) get(ctx context.Context, name string, asJSON, metrics bool) er
 		{"Template", sb.Template + " " + sb.TemplateHash[:min(12, len(sb.TemplateHash))]},
 		{"Machine", fmt.Sprintf("%d vCPUs, %s of memory, %s of disk", sb.Vcpus, megabytes(sb.MemoryMb), megabytes(sb.DiskMb))},
 		{"Isolation", sb.Isolation},
-		{"Network out", egress},
+		{"Network out", egressText(sb)},
 		{"Metadata", strings.TrimPrefix(pairs(sb.Metadata), "-")},
 		{"Stopped", stopTimes(sb)},
 		{"Node", sb.Node + ", region " + sb.Region},

@@ -85,8 +85,8 @@ func (p *program) status(ctx context.Context, asJSON bool) error {
 }
 
 func (p *program) fillStatus(ctx context.Context, c *client.Client, s *statusJSON) error {
-	if localURL(c.URL()) {
-		s.Home = p.resolved.Client().Home
+	if home := p.resolved.Client().Home; localURL(c.URL()) || serves(config.Home(home), c.URL()) {
+		s.Home = home
 	}
 	info, err := c.Info(ctx)
 	if err != nil {

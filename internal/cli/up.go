@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ramet.dev/ramet/internal/client"
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/progress"
 )
@@ -47,9 +46,17 @@ does nothing.
 
 The server makes an API key for this machine's command line in the data
 directory. It refuses to listen on an address that others can reach while no
-other key exists (see 'ramet keys create').`,
+other key exists (see 'ramet keys create'), and with plain HTTP, unless
+--insecure-listen allows that behind a proxy.
+
+With --tls-cert and --tls-key it serves HTTPS, and takes over a changed pair at
+once. With --acme-domain it gets certificates and renews them by itself; for
+that the authority must reach it at port 443 of that name, or with --acme-http
+at port 80. Commands on this machine need no settings for either.`,
 		Example: `  ramet up --detach
   ramet up --data /srv/ramet --listen 127.0.0.1:8080
+  ramet up -d --listen :7070 --tls-cert /srv/tls.crt --tls-key /srv/tls.key
+  ramet up -d --listen :443 --acme-domain ramet.example.com
   RAMET_LOG_FORMAT=json ramet up 2>ramet.log`,
 		Args: none,
 		RunE: withSignals(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
@@ -60,7 +67,8 @@ other key exists (see 'ramet keys create').`,
 	cmd.Flags().BoolVarP(&o.detach, "detach", "d", false, "start the server in the background and return when it answers")
 	cmd.Flags().BoolVar(&o.prepared, "prepared", false, "the host and the template are prepared; just serve")
 	cmd.Flags().MarkHidden("prepared")
-	addSettingFlags(cmd.Flags(), "listen", "no_auth", "driver", "accel", "template", "pool_size", "pool_shapes", "allow_private", "guest_ca",
+	addSettingFlags(cmd.Flags(), "listen", "tls_cert", "tls_key", "acme_domain", "acme_email", "acme_ca", "acme_ca_root", "acme_http",
+		"insecure_listen", "no_auth", "driver", "accel", "template", "pool_size", "pool_shapes", "allow_private", "guest_ca",
 		"region", "node", "max_sandboxes", "max_memory_mb", "max_disk_mb", "memory_reserve_mb", "disk_reserve_mb",
 		"memory_overcommit", "disk_overcommit", "log_format", "log_level")
 	for flag, values := range map[string][]string{
@@ -68,6 +76,9 @@ other key exists (see 'ramet keys create').`,
 		"log-format": {"text", "json"}, "log-level": {"debug", "info", "warn", "error"},
 	} {
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	for _, flag := range []string{"tls-cert", "tls-key", "acme-ca-root"} {
+		cmd.MarkFlagFilename(flag, "pem", "crt", "key")
 	}
 	cmd.RegisterFlagCompletionFunc("template", p.completeTemplates)
 	return cmd
@@ -107,7 +118,7 @@ func (p *program) alreadyUp(ctx context.Context, r *config.Resolved) (bool, erro
 	if !info.Running() {
 		return false, nil
 	}
-	c, err := client.New(info.URL, "", "ramet/"+p.Version)
+	c, err := p.clientOf(info)
 	if err != nil {
 		return true, err
 	}
@@ -119,7 +130,7 @@ func (p *program) alreadyUp(ctx context.Context, r *config.Resolved) (bool, erro
 	}
 	fmt.Fprintf(p.Out, "A server runs already: %s (pid %d, data in %s).\n", info.URL, info.PID, s.Home)
 	for _, v := range r.Values() {
-		if v.Setting.Key == "listen" && v.Source != "default" && config.ListenURL(v.Text) != info.URL {
+		if v.Setting.Key == "listen" && v.Source != "default" && config.ListenURL(v.Text, s.TLS.Enabled()) != info.URL {
 			fmt.Fprintf(p.Out, "It does not listen on %s: 'ramet down' first, to start it anew there.\n", v.Text)
 		}
 	}
@@ -170,7 +181,7 @@ func (p *program) waitReady(ctx context.Context, home config.Home, pid int) (con
 	defer tick.Stop()
 	for {
 		if info, err := config.ReadServerInfo(home); err == nil && info.PID == pid {
-			c, err := client.New(info.URL, "", "ramet/"+p.Version)
+			c, err := p.clientOf(info)
 			if err != nil {
 				return info, err
 			}

@@ -6,6 +6,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,9 +52,22 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 // maxJSON bounds a JSON answer that is read into memory, in bytes.
 const maxJSON = 64 << 20
 
+// Option changes how a Client reaches its server.
+type Option func(*http.Transport)
+
+// WithTLS sets how the server proves who it is.
+func WithTLS(cfg *tls.Config) Option {
+	return func(t *http.Transport) { t.TLSClientConfig = cfg }
+}
+
+// WithoutProxy calls the server directly, whatever the environment says.
+func WithoutProxy() Option {
+	return func(t *http.Transport) { t.Proxy = nil }
+}
+
 // New returns a client of the server at base. An empty key sends no
 // Authorization header. userAgent names the program.
-func New(base, key, userAgent string) (*Client, error) {
+func New(base, key, userAgent string, options ...Option) (*Client, error) {
 	// Calls last as long as the code that they run, so there is no timeout for
 	// a whole call; contexts and the keep-alives of streams bound them.
 	transport := &http.Transport{
@@ -64,6 +78,9 @@ func New(base, key, userAgent string) (*Client, error) {
 		// The default of 4 KiB costs uploads and downloads half their speed.
 		WriteBufferSize: 64 << 10,
 		ReadBufferSize:  64 << 10,
+	}
+	for _, change := range options {
+		change(transport)
 	}
 	sign := func(_ context.Context, req *http.Request) error {
 		if key != "" {
@@ -186,6 +203,12 @@ func (c *Client) Update(ctx context.Context, id string, u v1.SandboxUpdate) (*v1
 	return decode[v1.Sandbox](c, resp, err)
 }
 
+// SetEgress replaces what a sandbox may reach.
+func (c *Client) SetEgress(ctx context.Context, id string, set v1.EgressSet) (*v1.Sandbox, error) {
+	resp, err := c.api.SetEgress(ctx, id, set)
+	return decode[v1.Sandbox](c, resp, err)
+}
+
 // Delete deletes a sandbox and waits until all of it is gone.
 func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.none(c.api.DeleteSandbox(ctx, id))
@@ -194,6 +217,7 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 // ListFilter narrows a list of sandboxes.
 type ListFilter struct {
 	Status   string   // "" leaves stopped ones out, "any" shows all
+	Template string   // "" all
 	Metadata []string // "key=value", all must match
 }
 
@@ -205,6 +229,9 @@ func (c *Client) Sandboxes(ctx context.Context, f ListFilter) iter.Seq2[*v1.Sand
 		p := v1.ListSandboxesParams{Limit: &limit}
 		if f.Status != "" {
 			p.Status = &f.Status
+		}
+		if f.Template != "" {
+			p.Template = &f.Template
 		}
 		if len(f.Metadata) > 0 {
 			p.Metadata = &f.Metadata

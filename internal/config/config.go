@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"ramet.dev/ramet/internal/sandbox"
 )
@@ -29,6 +30,10 @@ type Server struct {
 	Listen string
 	// NoAuth serves a loopback address without API keys.
 	NoAuth bool
+	// TLS says how the API is served over TLS.
+	TLS TLS
+	// InsecureListen allows plain HTTP on an address that others can reach.
+	InsecureListen bool
 	// Driver starts the machines: "qemu".
 	Driver string
 	// Accel is "auto" (KVM where a kernel really boots under it), "kvm" or "tcg".
@@ -51,6 +56,9 @@ type Server struct {
 	// PoolSize is how many machines of each shape are kept ready; 0 for none,
 	// negative: as free memory allows.
 	PoolSize int
+	// PoolKeepWarm is how long a machine of the pool waits before it is used again, to
+	// keep it in memory; 0 is the default. No setting: tests shorten it.
+	PoolKeepWarm time.Duration
 	// PoolShapes are kept ready besides the default one.
 	PoolShapes []sandbox.Shape
 	// MaxSandboxes, MaxMemoryMB and MaxDiskMB limit each project whose own quota
@@ -62,6 +70,27 @@ type Server struct {
 	MemoryOvercommit, DiskOvercommit float64
 }
 
+// TLS says where the API's certificate comes from: a pair of files, or ACME. The
+// zero value is plain HTTP.
+type TLS struct {
+	// CertFile and KeyFile are PEM files, absolute.
+	CertFile, KeyFile string
+	// ACMEDomains are the names of certificates that come from the authority ACMECA.
+	ACMEDomains []string
+	// ACMEEmail is who the authority may write to; may be empty.
+	ACMEEmail string
+	// ACMECA is the URL of the authority's directory.
+	ACMECA string
+	// ACMECARoot is a PEM file of those who signed that URL's certificate; empty
+	// for the authorities that the host trusts.
+	ACMECARoot string
+	// ACMEHTTP is where the HTTP challenge is answered; empty: nowhere.
+	ACMEHTTP string
+}
+
+// Enabled reports whether the API is served over TLS.
+func (t TLS) Enabled() bool { return t.CertFile != "" || len(t.ACMEDomains) > 0 }
+
 // Client is what a command needs to reach a server.
 type Client struct {
 	// URL is the server's base URL, without a final slash.
@@ -69,6 +98,9 @@ type Client struct {
 	// APIKey is empty when no setting gives one; the key file of the data
 	// directory is the next place to look.
 	APIKey string
+	// CA is a PEM file of the authorities that a server's certificate may come
+	// from; empty for those that the host trusts.
+	CA string
 	// Home is the data directory whose key and server.json a local client uses.
 	Home string
 }
@@ -87,11 +119,15 @@ func Loopback(addr string) bool {
 }
 
 // ListenURL returns the URL under which a local client reaches a server that
-// listens on addr.
-func ListenURL(addr string) string {
+// listens on addr, with TLS when secure.
+func ListenURL(addr string, secure bool) string {
+	scheme := "http://"
+	if secure {
+		scheme = "https://"
+	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "http://" + addr
+		return scheme + addr
 	}
 	if ip, err := netip.ParseAddr(host); host == "" || (err == nil && ip.IsUnspecified()) {
 		host = "127.0.0.1"
@@ -99,7 +135,7 @@ func ListenURL(addr string) string {
 			host = "::1"
 		}
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return scheme + net.JoinHostPort(host, port)
 }
 
 // The check functions return what is wrong with a value in words that follow
@@ -171,6 +207,14 @@ func checkGuestCA(v string) error {
 		return nil
 	}
 	return fmt.Errorf("is %q, but must be host, none, or the absolute path of a PEM file", v)
+}
+
+func checkAbsFile(v string) error {
+	// Empty unsets what a weaker place has set.
+	if v == "" || (filepath.IsAbs(v) && !strings.ContainsRune(v, 0)) {
+		return nil
+	}
+	return fmt.Errorf("is %q, but must be the absolute path of a PEM file", v)
 }
 
 // checkName accepts the names of nodes, regions and templates.

@@ -184,8 +184,11 @@ func TestListenURL(t *testing.T) {
 		"127.0.0.1:7070": "http://127.0.0.1:7070", "0.0.0.0:1": "http://127.0.0.1:1", ":1": "http://127.0.0.1:1",
 		"[::]:1": "http://[::1]:1", "10.0.0.1:1": "http://10.0.0.1:1",
 	} {
-		if got := ListenURL(addr); got != want {
+		if got := ListenURL(addr, false); got != want {
 			t.Errorf("%s: %s, want %s", addr, got, want)
+		}
+		if got, want := ListenURL(addr, true), strings.Replace(want, "http", "https", 1); got != want {
+			t.Errorf("%s with TLS: %s, want %s", addr, got, want)
 		}
 	}
 }

@@ -30,6 +30,9 @@ func (h Home) ServerInfo() string { return filepath.Join(string(h), "server.json
 // Log is where a detached server writes.
 func (h Home) Log() string { return filepath.Join(string(h), "server.log") }
 
+// ACME holds the certificates and keys that came by ACME.
+func (h Home) ACME() string { return filepath.Join(string(h), "acme") }
+
 // Lock is held by the one server that may use the directory.
 func (h Home) Lock() string { return filepath.Join(string(h), "lock") }
 

@@ -105,9 +105,13 @@ func (r *Resolved) fill(src Sources) error {
 		node.Text = nodeName(src.Hostname)
 		node.Source = "the host's name"
 	}
+	tls := r.Server().TLS
+	if err := tls.check(); err != nil {
+		return err
+	}
 	u := r.value("url")
 	if u.Text == "" {
-		u.Text = ListenURL(r.value("listen").Text)
+		u.Text = ListenURL(r.value("listen").Text, tls.Enabled())
 		// The local server tells where it really listens.
 		if info, err := ReadServerInfo(Home(abs)); err == nil && checkURL(info.URL) == nil {
 			u.Text, u.Source = info.URL, Home(abs).ServerInfo()
@@ -247,7 +251,8 @@ func (r *Resolved) Values() []Value { return append([]Value(nil), r.values...) }
 // Server returns the server's part. Load has checked every value.
 func (r *Resolved) Server() Server {
 	text := func(key string) string { return r.value(key).Text }
-	noAuth, _ := strconv.ParseBool(text("no_auth"))
+	flag := func(key string) bool { on, _ := strconv.ParseBool(text(key)); return on }
+	domains, _ := parseDomains(text("acme_domain"))
 	prefixes, _ := parsePrefixes(text("allow_private"))
 	poolSize, _ := parsePoolSize(text("pool_size"))
 	shapes, _ := parseShapes(text("pool_shapes"))
@@ -255,7 +260,11 @@ func (r *Resolved) Server() Server {
 	factor := func(key string) float64 { f, _ := strconv.ParseFloat(text(key), 64); return f }
 	return Server{
 		PoolSize: poolSize, PoolShapes: shapes,
-		Home: text("home"), Listen: text("listen"), NoAuth: noAuth,
+		Home: text("home"), Listen: text("listen"), NoAuth: flag("no_auth"), InsecureListen: flag("insecure_listen"),
+		TLS: TLS{
+			CertFile: text("tls_cert"), KeyFile: text("tls_key"), ACMEDomains: domains, ACMEEmail: text("acme_email"),
+			ACMECA: text("acme_ca"), ACMECARoot: text("acme_ca_root"), ACMEHTTP: text("acme_http"),
+		},
 		Driver: text("driver"), Accel: text("accel"),
 		LogFormat: text("log_format"), LogLevel: text("log_level"),
 		AllowPrivate: prefixes, GuestCA: text("guest_ca"),
@@ -268,7 +277,7 @@ func (r *Resolved) Server() Server {
 
 // Client returns the part that commands need to reach a server.
 func (r *Resolved) Client() Client {
-	return Client{URL: r.value("url").Text, APIKey: r.value("api_key").Text, Home: r.value("home").Text}
+	return Client{URL: r.value("url").Text, APIKey: r.value("api_key").Text, CA: r.value("ca").Text, Home: r.value("home").Text}
 }
 
 // FlagArgs returns the flags that give another process of this program exactly

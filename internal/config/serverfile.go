@@ -2,6 +2,8 @@ package config
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +29,27 @@ type ServerInfo struct {
 	URL        string    `json:"url"`
 	Version    string    `json:"version"`
 	StartedAt  time.Time `json:"started_at"`
+	// LocalCert is the certificate, in PEM, that a server with TLS shows to those
+	// who ask for LocalName. Its key is in that server's memory only. Empty
+	// without TLS.
+	LocalCert string `json:"local_certificate,omitempty"`
+}
+
+// LocalName is the TLS server name by which programs of this host ask a server
+// for the certificate in server.json. No public authority signs such a name.
+const LocalName = "local.ramet.invalid"
+
+// TLSClient returns how to verify that whoever answers is the server that i
+// describes, whatever certificate it shows to others. It returns nil for a server without TLS.
+func (i ServerInfo) TLSClient() (*tls.Config, error) {
+	if i.LocalCert == "" {
+		return nil, nil
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(i.LocalCert)) {
+		return nil, errors.New("server.json has no usable certificate: start the server anew")
+	}
+	return &tls.Config{RootCAs: pool, ServerName: LocalName, MinVersion: tls.VersionTLS13}, nil
 }
 
 // ThisProcess returns the ServerInfo of the calling process.

@@ -16,6 +16,9 @@ type Setting struct {
 	Scope Scope
 	// Secret values are never printed.
 	Secret bool
+	// List says that the value is a list with commas between its parts, whose
+	// flag may be given several times.
+	List bool
 
 	flag  string // when it is not Key with dashes
 	check func(string) error
@@ -67,6 +70,9 @@ const DefaultHome = "/var/lib/ramet"
 // DefaultListen is the address of a server that was told nothing else.
 const DefaultListen = "127.0.0.1:7070"
 
+// DefaultACMECA is where certificates come from when nothing else is set.
+const DefaultACMECA = "https://acme-v02.api.letsencrypt.org/directory"
+
 // Settings lists every setting, in the order in which they are shown.
 func Settings() []Setting {
 	return []Setting{
@@ -83,12 +89,48 @@ func Settings() []Setting {
 			Help: "API key (default: the local server's own, in its data directory)",
 		},
 		{
+			Key: "ca", Arg: "FILE", Default: "", check: checkAbsFile, Scope: ForClient,
+			Help: "PEM file of the authorities that may sign the server's certificate (default: those that this host trusts)",
+		},
+		{
 			Key: "listen", Arg: "ADDR", Default: DefaultListen, check: checkListen, Scope: ForServer,
 			Help: "address of the API, HOST:PORT",
 		},
 		{
 			Key: "no_auth", Default: "false", check: checkBool, Scope: ForServer,
 			Help: "serve without API keys; only on a loopback address",
+		},
+		{
+			Key: "tls_cert", Arg: "FILE", Default: "", check: checkAbsFile, Scope: ForServer,
+			Help: "serve HTTPS with this certificate and its chain, a PEM file; read again when it changes",
+		},
+		{
+			Key: "tls_key", Arg: "FILE", Default: "", check: checkAbsFile, Scope: ForServer,
+			Help: "the private key of tls_cert, a PEM file",
+		},
+		{
+			Key: "acme_domain", Arg: "NAMES", Default: "", List: true, check: checkDomains, Scope: ForServer,
+			Help: "serve HTTPS with certificates for these names, gotten by ACME; their use means that you agree to the terms of the authority",
+		},
+		{
+			Key: "acme_email", Arg: "ADDRESS", Default: "", check: checkEmail, Scope: ForServer,
+			Help: "address that the ACME authority may write to",
+		},
+		{
+			Key: "acme_ca", Arg: "URL", Default: DefaultACMECA, check: checkACMECA, Scope: ForServer,
+			Help: "directory of the ACME authority",
+		},
+		{
+			Key: "acme_ca_root", Arg: "FILE", Default: "", check: checkAbsFile, Scope: ForServer,
+			Help: "PEM file of the authorities that signed the certificate of acme_ca, for a private one",
+		},
+		{
+			Key: "acme_http", Arg: "ADDR", Default: "", check: checkOptionalListen, Scope: ForServer,
+			Help: "answer ACME's HTTP challenge on this address, such as :80 (default: the TLS-ALPN challenge, on the address of the API)",
+		},
+		{
+			Key: "insecure_listen", Default: "false", check: checkBool, Scope: ForServer,
+			Help: "serve plain HTTP on an address that others can reach, as behind a proxy that speaks TLS",
 		},
 		{
 			Key: "driver", Arg: "NAME", Default: "qemu", check: oneOf("qemu"), Scope: ForServer,

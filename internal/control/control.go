@@ -51,6 +51,9 @@ type Config struct {
 	// KillDelay is how long a run whose caller went away may take to end after
 	// SIGINT, before SIGKILL. Zero: 5 seconds.
 	KillDelay time.Duration
+	// DenialWindow is how long equal denials of a guest's network are counted until they
+	// become one event. Zero: 10 seconds.
+	DenialWindow time.Duration
 	// KeepStopped and KeepEvents are how long the records of stopped and failed
 	// sandboxes and the events are kept. Zero: 7 and 30 days.
 	KeepStopped, KeepEvents time.Duration
@@ -65,6 +68,7 @@ func (c *Config) setDefaults() {
 		{&c.StopTimeout, time.Minute},
 		{&c.GuestTimeout, 10 * time.Second},
 		{&c.KillDelay, 5 * time.Second},
+		{&c.DenialWindow, 10 * time.Second},
 		{&c.KeepStopped, 7 * 24 * time.Hour},
 		{&c.KeepEvents, 30 * 24 * time.Hour},
 	} {
@@ -92,6 +96,9 @@ type Control struct {
 	once  flights
 	lives lives
 	room  hostRoom
+	// applying is full while somebody gives a machine the egress policy of its record.
+	// Waiting for it must end with a context, so it is no mutex.
+	applying chan struct{}
 
 	mu      sync.Mutex
 	closing bool                      // guarded by mu
@@ -108,7 +115,8 @@ type Control struct {
 type operation struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{}
-	err    error // set before done is closed
+	err    error              // set before done is closed
+	steps  []sandbox.StepTime // of a delete; set before done is closed
 }
 
 // errClosing is the cause of contexts that end because the server stops.
@@ -129,6 +137,8 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		creates: make(map[sandbox.ID]*operation),
 		deletes: make(map[sandbox.ID]*operation),
 		builds:  make(map[string]*build),
+
+		applying: make(chan struct{}, 1),
 	}
 	c.room.cfg = cfg.Admission
 	c.lives.init()
@@ -137,6 +147,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		return nil, err
 	}
 	c.tasks.Go(c.watchExits)
+	c.tasks.Go(c.watchDenials)
 	c.tasks.Go(c.sweepLoop)
 	c.tasks.Go(c.expireLoop)
 	return c, nil

@@ -111,7 +111,7 @@ func errCreateTimeout(d time.Duration) error {
 func (c *Control) newRecord(project string, r CreateRequest) sandbox.Sandbox {
 	return sandbox.Sandbox{
 		Project: project, Region: c.cfg.Region, Node: c.cfg.Node,
-		Template: r.Template, Shape: r.Shape, Egress: !r.NoEgress, Env: r.Env, Metadata: r.Metadata,
+		Template: r.Template, Shape: r.Shape, Egress: !r.NoEgress, EgressPolicy: r.EgressPolicy, Env: r.Env, Metadata: r.Metadata,
 		IdleTimeout: r.IdleTimeout, MaxLifetime: r.MaxLifetime, Idempotency: r.Idempotency,
 	}
 }

@@ -13,29 +13,36 @@ import (
 // is free. Deleting a stopped one again succeeds; deletes at the same time are one.
 // The delete goes on when ctx ends.
 func (c *Control) Delete(ctx context.Context, project string, id sandbox.ID) error {
+	_, err := c.DeleteSteps(ctx, project, id)
+	return err
+}
+
+// DeleteSteps is Delete, and says what took how long. There are no steps where nothing
+// was left to do.
+func (c *Control) DeleteSteps(ctx context.Context, project string, id sandbox.ID) ([]sandbox.StepTime, error) {
 	return c.end(ctx, project, id, ending{cause: causeDelete, reason: "a delete was asked for"})
 }
 
 // ending says why a sandbox is stopped.
 type ending struct{ cause, reason string }
 
-func (c *Control) end(ctx context.Context, project string, id sandbox.ID, why ending) error {
+func (c *Control) end(ctx context.Context, project string, id sandbox.ID, why ending) ([]sandbox.StepTime, error) {
 	sb, err := c.store.Get(ctx, project, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if sb.State == sandbox.Stopped {
-		return nil
+		return nil, nil
 	}
 	op, err := c.beginDelete(sb, why)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	select {
 	case <-op.done:
-		return op.err
+		return op.steps, op.err
 	case <-ctx.Done():
-		return fmt.Errorf("wait for the delete of sandbox %s: %w", id, context.Cause(ctx))
+		return nil, fmt.Errorf("wait for the delete of sandbox %s: %w", id, context.Cause(ctx))
 	}
 }
 
@@ -48,7 +55,7 @@ func (c *Control) beginDelete(sb sandbox.Sandbox, why ending) (*operation, error
 	}
 	op := &operation{done: make(chan struct{})}
 	err := c.spawnLocked(func() {
-		op.err = c.runDelete(sb.Project, sb.ID, why)
+		op.steps, op.err = c.runDelete(sb.Project, sb.ID, why)
 		c.mu.Lock()
 		delete(c.deletes, sb.ID)
 		c.mu.Unlock()
@@ -63,21 +70,26 @@ func (c *Control) beginDelete(sb sandbox.Sandbox, why ending) (*operation, error
 
 // runDelete brings a sandbox from wherever it is to stopped. Other operations
 // may move it meanwhile, so it looks again after every race that it lost.
-func (c *Control) runDelete(project string, id sandbox.ID, why ending) error {
-	begin := time.Now()
+func (c *Control) runDelete(project string, id sandbox.ID, why ending) (steps []sandbox.StepTime, err error) {
+	begin, last := time.Now(), time.Now()
+	step := func(name string) {
+		now := time.Now()
+		steps = append(steps, sandbox.StepTime{Name: name, Took: now.Sub(last)})
+		last = now
+	}
 	ctx, cancel := c.cleanup()
 	defer cancel()
 	for {
 		if err := c.endCreate(ctx, id); err != nil {
-			return err
+			return nil, err
 		}
 		sb, err := c.store.Get(ctx, project, id)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		switch sb.State {
 		case sandbox.Stopped:
-			return nil
+			return steps, nil
 		case sandbox.Stopping: // an earlier delete did not get through
 		default:
 			sb, err = c.store.Transition(ctx, id, sb.State, sandbox.Stopping, store.Change{
@@ -93,14 +105,20 @@ func (c *Control) runDelete(project string, id sandbox.ID, why ending) error {
 				continue
 			}
 			if err != nil {
-				return err
+				return nil, err
 			}
 		}
-		if err := c.finishStop(ctx, sb, why.cause); err != nil {
-			return err
+		step("record")
+		if err := c.freeMachine(ctx, sb); err != nil {
+			return nil, err
 		}
+		step("free")
+		if err := c.commitStop(ctx, sb, why.cause); err != nil {
+			return nil, err
+		}
+		step("commit")
 		c.log.Info("sandbox deleted", "sandbox", id, "project", project, "cause", why.cause, "took", time.Since(begin))
-		return nil
+		return steps, nil
 	}
 }
 
@@ -124,9 +142,20 @@ func (c *Control) endCreate(ctx context.Context, id sandbox.ID) error {
 // finishStop frees the machine of a stopping sandbox and makes it stopped.
 // Losing the last step to somebody who did the same is success.
 func (c *Control) finishStop(ctx context.Context, sb sandbox.Sandbox, cause string) error {
+	if err := c.freeMachine(ctx, sb); err != nil {
+		return err
+	}
+	return c.commitStop(ctx, sb, cause)
+}
+
+func (c *Control) freeMachine(ctx context.Context, sb sandbox.Sandbox) error {
 	if err := c.machines.Stop(ctx, sb.Instance); err != nil {
 		return fmt.Errorf("stop instance %s of sandbox %s: %w", sb.Instance, sb.ID, err)
 	}
+	return nil
+}
+
+func (c *Control) commitStop(ctx context.Context, sb sandbox.Sandbox, cause string) error {
 	// A stopped record is kept for a while, but nobody needs its environment,
 	// which may hold secrets.
 	_, err := c.store.Transition(ctx, sb.ID, sandbox.Stopping, sandbox.Stopped, store.Change{

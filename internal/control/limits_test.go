@@ -299,3 +299,31 @@ func TestMachineFilesThatFindTheDiskFull(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestUnpromisedMemory(t *testing.T) {
+	const limit, overhead = 4096, 100
+	n := fresh(t, func(c *control.Config) {
+		c.Admission = control.Admission{Memory: func() (int, error) { return limit + 512, nil }, MemoryReserveMB: 512, OverheadMB: overhead}
+	})
+	left := func() int {
+		t.Helper()
+		mb, err := n.UnpromisedMB(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return mb
+	}
+	if got := left(); got != limit {
+		t.Errorf("%d MB at first", got)
+	}
+	sb := n.create(t)
+	if got := left(); got != limit-overhead-sb.Shape.MemoryMB {
+		t.Errorf("%d MB with a sandbox", got)
+	}
+	if err := n.Delete(t.Context(), project, sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := left(); got != limit {
+		t.Errorf("%d MB without it", got)
+	}
+}

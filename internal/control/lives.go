@@ -19,6 +19,7 @@ const (
 	causeLifetime    = "max_lifetime"
 	causeMachineExit = "machine_exit"
 	causeRestart     = "restart" // found when the server started
+	causePolicy      = "policy"  // the network refused something
 	causeCleanup     = "cleanup" // an earlier attempt did not get through
 )
 
@@ -204,7 +205,7 @@ func (c *Control) expireLoop() {
 func (c *Control) expire(e expired) {
 	ctx, cancel := context.WithTimeout(c.life, c.cfg.StopTimeout)
 	defer cancel()
-	err := c.end(ctx, e.project, e.id, ending{cause: e.cause, reason: e.reason})
+	_, err := c.end(ctx, e.project, e.id, ending{cause: e.cause, reason: e.reason})
 	if err == nil || sandbox.KindOf(err) == sandbox.NotFound {
 		c.lives.forget(e.id)
 		return

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"ramet.dev/ramet/internal/sandbox"
@@ -57,6 +58,20 @@ func (c *Control) Room(ctx context.Context) (Room, error) {
 		MemoryMB: u.MemoryMB + u.Sandboxes*l.OverheadMB, MemoryLimitMB: l.Node.MemoryMB,
 		DiskMB: u.DiskMB, DiskLimitMB: l.Node.DiskMB, DiskFull: c.store.Full(),
 	}, nil
+}
+
+// UnpromisedMB returns how much of the host's memory is not promised to sandboxes but
+// could be, in MiB; very much where nothing limits it.
+func (c *Control) UnpromisedMB(ctx context.Context) (int, error) {
+	limit, err := c.room.memoryMB()
+	if err != nil || limit == 0 {
+		return math.MaxInt, err
+	}
+	u, err := c.store.UsageOfNode(ctx, c.cfg.Node)
+	if err != nil {
+		return 0, err
+	}
+	return limit - u.MemoryMB - u.Sandboxes*c.cfg.Admission.OverheadMB, nil
 }
 
 // CountStates counts the sandboxes of this node by state, stopped ones left out.

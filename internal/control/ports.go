@@ -48,12 +48,17 @@ type Machines interface {
 	Console(id sandbox.InstanceID) (string, error)
 	// Stats says what the machine costs the host.
 	Stats(id sandbox.InstanceID) (sandbox.MachineStats, error)
+	// SetEgress makes a running machine reach what its sandbox's record says, and nothing
+	// else. It is in force when SetEgress returns.
+	SetEgress(sb sandbox.Sandbox) error
+	// Denials delivers what the networks of machines refuse, as far as it is fetched.
+	Denials() <-chan sandbox.EgressDenial
 	// Exits delivers machines that ended without Stop. Closing it ends supervision.
 	Exits() <-chan sandbox.MachineExit
 }
 
 // StartRequest says what to boot: the record of the sandbox has its template,
-// shape, instance, egress and environment.
+// shape, instance, egress, its policy and environment.
 type StartRequest struct {
 	Sandbox sandbox.Sandbox
 	// Snapshot, when set, is what to start from instead of the template's golden snapshot.

@@ -16,8 +16,10 @@ type CreateRequest struct {
 	Template string
 	Shape    sandbox.Shape
 	NoEgress bool
-	Env      map[string]string
-	Metadata map[string]string
+	// EgressPolicy says what may be reached; zero is everything that is not always closed.
+	EgressPolicy sandbox.EgressPolicy
+	Env          map[string]string
+	Metadata     map[string]string
 	// IdleTimeout and MaxLifetime stop the sandbox by themselves; 0 is never.
 	IdleTimeout, MaxLifetime time.Duration
 	// Idempotency is the tag of an idempotent call, see Once.
@@ -45,6 +47,9 @@ func (r *CreateRequest) check(hostMemoryMB int) error {
 		return err
 	}
 	if err := checkEnv(r.Env); err != nil {
+		return err
+	}
+	if err := checkEgressPolicy(&r.EgressPolicy); err != nil {
 		return err
 	}
 	return firstOf(checkMetadata(r.Metadata), checkTimer("idle_timeout_s", r.IdleTimeout), checkTimer("max_lifetime_s", r.MaxLifetime))

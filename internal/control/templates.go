@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -81,7 +82,11 @@ func (c *Control) joinBuild(name string) (b *build, events <-chan progress.Event
 		b.template, b.err = c.templates.Build(progress.With(ctx, b.report), name)
 		if b.err != nil {
 			b.err = fmt.Errorf("build template %s: %w", name, b.err)
-			c.log.Error("template not built", "template", name, "err", b.err)
+			level := slog.LevelError
+			if kind := sandbox.KindOf(b.err); kind == sandbox.NotFound || kind == sandbox.Invalid {
+				level = slog.LevelInfo // what was asked for cannot be; its caller is told
+			}
+			c.log.Log(ctx, level, "template not built", "template", name, "err", b.err)
 		} else {
 			c.log.Info("template built", "template", name, "hash", b.template.Hash, "took", time.Since(begin))
 		}

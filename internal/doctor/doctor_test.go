@@ -96,6 +96,17 @@ func TestFindings(t *testing.T) {
 			}
 		}
 	}
+	cgroupsV1 := func(controllers ...string) func(*testing.T, *Host, *config.Server) {
+		return func(t *testing.T, h *Host, s *config.Server) {
+			remove("sys/fs/cgroup")(t, h, s)
+			for _, c := range controllers { // each mounted by itself
+				if err := os.MkdirAll(filepath.Join(h.Root, "sys/fs/cgroup", c), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				write("sys/fs/cgroup/"+c+"/cgroup.procs", "1\n")(t, h, s)
+			}
+		}
+	}
 	outputs := func(name, out string, err error) func(*testing.T, *Host, *config.Server) {
 		return func(_ *testing.T, h *Host, _ *config.Server) {
 			run := h.Run
@@ -134,7 +145,9 @@ func TestFindings(t *testing.T) {
 		{"a broken probe", "kvm", write("run/ramet/kvm-probe.json", `{`), Warn, "cannot be read"},
 		{"emulation asked for", "kvm", func(_ *testing.T, _ *Host, s *config.Server) { s.Accel = "tcg" }, Warn, "emulation"},
 		{"cgroups without memory", "cgroups", write("sys/fs/cgroup/cgroup.controllers", "cpu pids"), Warn, "memory"},
-		{"no cgroups", "cgroups", remove("sys/fs/cgroup"), Warn, "no cgroups"},
+		{"no cgroups", "cgroups", remove("sys/fs/cgroup"), Warn, "no cgroups; in their place"},
+		{"cgroups v1", "cgroups", cgroupsV1("memory", "pids", "cpu"), OK, "cgroups v1: each machine has its limit of memory and processes"},
+		{"cgroups v1 without pids", "cgroups", cgroupsV1("memory", "cpu"), Warn, "cgroups v1 without pids; in their place"},
 		{"little memory", "memory", write("proc/meminfo", "MemTotal: 2000000 kB\nMemAvailable: 500000 kB\n"), Fail, "488 MB"},
 		{"some memory", "memory", write("proc/meminfo", "MemTotal: 4000000 kB\nMemAvailable: 2000000 kB\n"), Warn, "1.9 GB"},
 		{"a proxy that is none", "proxy", func(_ *testing.T, h *Host, _ *config.Server) {

@@ -171,20 +171,34 @@ func checkCgroups(_ context.Context, h Host, _ config.Server) finding {
 		}
 		if missing != nil {
 			return finding{
-				Warn, "cgroups v2 without " + strings.Join(missing, ", ") + "; such limits are not enforced",
+				Warn, "cgroups v2 without " + strings.Join(missing, ", ") + "; " + onlyQEMU,
 				"under systemd, set Delegate=yes for the service",
 			}
 		}
-		return ok("cgroups v2 with cpu, memory and pids")
+		return ok("cgroups v2: each machine has its limit of memory and processes, and its share of the processors")
 	}
-	if h.exists("/sys/fs/cgroup/memory") && h.exists("/sys/fs/cgroup/cpu") {
-		return ok("cgroups v1 with cpu and memory")
+	var have, missing []string
+	for _, c := range []string{"memory", "pids", "cpu"} {
+		if h.exists("/sys/fs/cgroup/" + c + "/cgroup.procs") {
+			have = append(have, c)
+		} else {
+			missing = append(missing, c)
+		}
 	}
-	return finding{
-		Warn, "no cgroups: a machine's memory and processor time are only bounded by its own size",
-		"mount cgroup2 on /sys/fs/cgroup",
+	switch {
+	case missing == nil:
+		return ok("cgroups v1: each machine has its limit of memory and processes, and its share of the processors")
+	case have != nil:
+		return finding{
+			Warn, "cgroups v1 without " + strings.Join(missing, ", ") + "; " + onlyQEMU,
+			"mount the missing controllers below /sys/fs/cgroup, or cgroup2 on it",
+		}
 	}
+	return finding{Warn, "no cgroups; " + onlyQEMU, "mount cgroup2 on /sys/fs/cgroup"}
 }
+
+// onlyQEMU is what limits a machine where cgroups do not.
+const onlyQEMU = "in their place a machine is bounded by its own size alone: the guest's memory, a thread for each vCPU, and no new processes (QEMU's sandbox)"
 
 func checkMemory(_ context.Context, h Host, _ config.Server) finding {
 	info, err := h.read("/proc/meminfo")

@@ -267,3 +267,29 @@ func TestMetricsAndConsole(t *testing.T) {
 		t.Errorf("%d %s", res.StatusCode, body)
 	}
 }
+
+func TestLifecycleCallsTellTheirSteps(t *testing.T) {
+	e := start(t, options{})
+	id := e.create()
+	for _, c := range []struct{ method, body, steps string }{
+		{"PATCH", `{"metadata":{"a":"1"}}`, "total"},
+		{"DELETE", "", "record free commit total"},
+		{"DELETE", "", "total"}, // nothing is left to do
+	} {
+		res, body := e.do(c.method, "/v1/sandboxes/"+id, c.body)
+		if res.StatusCode/100 != 2 {
+			t.Fatalf("%s: %d %s", c.method, res.StatusCode, body)
+		}
+		var steps []string
+		for entry := range strings.SplitSeq(res.Header.Get("Server-Timing"), ", ") {
+			name, _, ok := strings.Cut(entry, ";dur=")
+			if !ok {
+				t.Errorf("%s: %q is no step", c.method, entry)
+			}
+			steps = append(steps, name)
+		}
+		if got := strings.Join(steps, " "); got != c.steps {
+			t.Errorf("%s has the steps %q, want %q", c.method, got, c.steps)
+		}
+	}
+}

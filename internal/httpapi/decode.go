@@ -52,11 +52,8 @@ func decode(w http.ResponseWriter, r *http.Request, limit int64, empty bool, v a
 	if err != nil {
 		return err
 	}
-	known := fieldNames(reflect.TypeOf(v).Elem())
-	for name := range fields {
-		if !slices.Contains(known, name) {
-			return badRequest("unknown_field", "the field %q does not exist; there are %s", short(name), strings.Join(known, ", "))
-		}
+	if err := checkFields(fields, reflect.TypeOf(v).Elem()); err != nil {
+		return err
 	}
 	if err := json.Unmarshal(body, v); err != nil {
 		return explainJSON(err)
@@ -77,6 +74,29 @@ func checkContentType(r *http.Request) error {
 		status: http.StatusUnsupportedMediaType, code: "unsupported_media_type",
 		message: "the body has to be JSON; send the header Content-Type: application/json",
 	}
+}
+
+// checkFields refuses names that an object does not have, also in the objects that
+// it holds by name.
+func checkFields(fields map[string]json.RawMessage, t reflect.Type) error {
+	known := fieldNames(t)
+	for name, raw := range fields {
+		if !slices.Contains(known, name) {
+			return badRequest("unknown_field", "the field %q does not exist; there are %s", short(name), strings.Join(known, ", "))
+		}
+		inner := fieldOf(t, name)
+		for inner.Kind() == reflect.Pointer {
+			inner = inner.Elem()
+		}
+		var object map[string]json.RawMessage
+		if inner.Kind() != reflect.Struct || json.Unmarshal(raw, &object) != nil {
+			continue // what is no object is found by the one who reads it
+		}
+		if err := checkFields(object, inner); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func topLevel(body []byte) (map[string]json.RawMessage, error) {
@@ -133,6 +153,16 @@ func fieldNames(t reflect.Type) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// fieldOf is the type of the field with a JSON name, which is there.
+func fieldOf(t reflect.Type, name string) reflect.Type {
+	for i := range t.NumField() {
+		if known, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); known == name {
+			return t.Field(i).Type
+		}
+	}
+	return nil
 }
 
 // short bounds a caller's text in a message.

@@ -95,11 +95,18 @@ func (s *Server) identify(next http.Handler) http.Handler {
 			if req.key.ID != "" {
 				attrs = append(attrs, "key", req.key.ID)
 			}
+			if rest, ok := strings.CutPrefix(r.URL.Path, "/v1/sandboxes/"); ok {
+				id, _, _ := strings.Cut(rest, "/")
+				if parsed, err := sandbox.ParseID(id); err == nil {
+					attrs = append(attrs, "sandbox", parsed)
+				}
+			}
 			if req.traceID != "" {
 				attrs = append(attrs, "trace", req.traceID)
 			}
+			// A guest's full disk (507) is not the server's trouble.
 			switch {
-			case req.err != nil && (rec.status == 0 || rec.status >= 500):
+			case req.err != nil && (rec.status == 0 || rec.status >= 500 && rec.status != http.StatusInsufficientStorage):
 				s.log.Error("request", append(attrs, "err", req.err)...)
 			case req.err != nil:
 				s.log.Info("request", append(attrs, "err", req.err)...)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,27 +42,37 @@ func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) {
 	steps = append(steps, sandbox.StepTime{Name: "total", Took: time.Since(begin)})
 	out := toSandbox(sb)
 	timings := make(map[string]float64, len(steps))
-	var header []string
 	for _, step := range steps {
-		ms := float64(step.Took.Microseconds()) / 1000
-		timings[step.Name] = ms
-		header = append(header, step.Name+";dur="+strconv.FormatFloat(ms, 'f', -1, 64))
+		timings[step.Name] = milliseconds(step.Took)
 	}
 	out.TimingsMs = &timings
 	if len(ignored) > 0 {
 		out.Ignored = &ignored
 	}
-	w.Header().Set("Server-Timing", strings.Join(header, ", "))
+	serverTiming(w, steps)
 	s.writeJSON(w, r, out)
 }
+
+// serverTiming tells the steps of a lifecycle call in the header that browsers and proxies know.
+func serverTiming(w http.ResponseWriter, steps []sandbox.StepTime) {
+	var header []string
+	for _, step := range steps {
+		header = append(header, step.Name+";dur="+strconv.FormatFloat(milliseconds(step.Took), 'f', -1, 64))
+	}
+	w.Header().Set("Server-Timing", strings.Join(header, ", "))
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // createRequest merges our names of fields and Podflare's.
 func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, []string, error) {
 	req := control.CreateRequest{
 		Template: value(b.Template),
 		NoEgress: b.Egress != nil && !*b.Egress,
-		Env:      value(b.Env),
-		Metadata: value(b.Metadata),
+
+		EgressPolicy: egressPolicy(value(b.EgressPolicy)),
+		Env:          value(b.Env),
+		Metadata:     value(b.Metadata),
 	}
 	memory, disk := b.MemoryMb, b.DiskMb
 	if b.RamMib != nil {
@@ -134,6 +145,7 @@ const maxSeconds = 366 * 24 * 3600
 
 // UpdateSandbox changes the settings of a sandbox.
 func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id rametv1.SandboxID) {
+	begin := time.Now()
 	var b rametv1.SandboxUpdate
 	if err := decode(w, r, maxBody, false, &b); err != nil {
 		s.writeError(w, r, err)
@@ -164,12 +176,13 @@ func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id rametv
 		s.writeError(w, r, err)
 		return
 	}
+	serverTiming(w, []sandbox.StepTime{{Name: "total", Took: time.Since(begin)}})
 	s.writeJSON(w, r, toSandbox(sb))
 }
 
 // ListSandboxes lists sandboxes.
 func (s *Server) ListSandboxes(w http.ResponseWriter, r *http.Request, params rametv1.ListSandboxesParams) {
-	o := control.ListOptions{Limit: 100, State: value(params.Status)}
+	o := control.ListOptions{Limit: 100, State: value(params.Status), Template: value(params.Template)}
 	if params.Limit != nil {
 		o.Limit = *params.Limit
 	}
@@ -190,6 +203,10 @@ func (s *Server) ListSandboxes(w http.ResponseWriter, r *http.Request, params ra
 		}
 		if o.Metadata == nil {
 			o.Metadata = make(map[string]string)
+		}
+		if other, twice := o.Metadata[k]; twice && other != v {
+			s.writeError(w, r, badRequest("invalid_metadata", "metadata %q is asked for with two values, and no sandbox has both", k))
+			return
 		}
 		o.Metadata[k] = v
 	}
@@ -251,9 +268,15 @@ func (s *Server) GetSandbox(w http.ResponseWriter, r *http.Request, id rametv1.S
 
 // DeleteSandbox deletes a sandbox.
 func (s *Server) DeleteSandbox(w http.ResponseWriter, r *http.Request, id rametv1.SandboxID) {
+	begin := time.Now()
 	parsed, err := sandbox.ParseID(id)
+	var steps []sandbox.StepTime
 	if err == nil {
-		err = s.control.Delete(r.Context(), project(r), parsed)
+		steps, err = s.control.DeleteSteps(r.Context(), project(r), parsed)
+	}
+	if err == nil {
+		s.spanSteps(r.Context(), begin, steps)
+		serverTiming(w, slices.Concat(steps, []sandbox.StepTime{{Name: "total", Took: time.Since(begin)}}))
 	}
 	s.writeDone(w, r, err)
 }
@@ -319,7 +342,7 @@ func toSandbox(sb sandbox.Sandbox) rametv1.Sandbox {
 		Id: sb.ID.String(), State: string(sb.State), Status: string(sb.State),
 		Template: sb.Template, TemplateHash: sb.TemplateHash,
 		MemoryMb: sb.Shape.MemoryMB, Vcpus: sb.Shape.VCPUs, DiskMb: sb.Shape.DiskMB,
-		Egress: sb.Egress, Metadata: sb.Metadata, Isolation: string(sb.Isolation), Region: sb.Region, Node: sb.Node,
+		Egress: sb.Egress, EgressPolicy: toEgressPolicy(sb.EgressPolicy), Metadata: sb.Metadata, Isolation: string(sb.Isolation), Region: sb.Region, Node: sb.Node,
 		IdleTimeoutS: int(sb.IdleTimeout.Seconds()), MaxLifetimeS: int(sb.MaxLifetime.Seconds()),
 		CreatedAt: sb.CreatedAt.UTC(), UpdatedAt: sb.UpdatedAt.UTC(),
 	}

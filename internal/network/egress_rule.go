@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -18,6 +19,9 @@ const (
 	MaxRules = 1000
 	// maxRuleText bounds the text of a rule, in bytes: a name and two ports.
 	maxRuleText = 300
+	// maxPolicyText bounds the text of all rules of a policy, in bytes and in the
+	// form of Written: it is part of a sandbox's record, and of every list of sandboxes.
+	maxPolicyText = 64 << 10
 )
 
 // Rule names destinations, by domain or by address, on all ports or on some.
@@ -110,6 +114,13 @@ func ParsePolicy(egress bool, p sandbox.EgressPolicy) (Policy, error) {
 	}
 	if policy.Deny, err = ParseRules(p.Deny); err != nil {
 		return invalid(err)
+	}
+	size := 0
+	for _, r := range slices.Concat(policy.Allow, policy.Deny) {
+		size += len(r.String())
+	}
+	if size > maxPolicyText {
+		return invalid(fmt.Errorf("the egress rules have %d bytes; all together can have %d", size, maxPolicyText))
 	}
 	if !policy.AllowFirst && len(policy.Allow) > 0 {
 		for _, r := range policy.Deny {

@@ -2,6 +2,7 @@ package network
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,12 +109,40 @@ func TestParsePolicy(t *testing.T) {
 		"neither a domain":  {Allow: []string{"a b"}},
 		"leaves nothing":    {Allow: []string{"a.test"}, Deny: []string{"0.0.0.0/0"}},
 		"at most 1000 are ": {Allow: make([]string, MaxRules+1)},
+		"can have 65536":    {Allow: slices.Repeat([]string{strings.Repeat("a", 60) + ".test"}, 900), Deny: slices.Repeat([]string{strings.Repeat("b", 60) + ".test"}, 200)},
 	} {
 		_, err := ParsePolicy(true, wrong)
 		var e *sandbox.Error
 		if !errors.As(err, &e) || e.Kind != sandbox.Invalid || e.Code != "invalid_egress_policy" || !strings.Contains(e.Message, part) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
+	}
+}
+
+// TestPolicyIsWrittenAsItIsNamed reads back what Written gives.
+func TestPolicyIsWrittenAsItIsNamed(t *testing.T) {
+	p, err := ParsePolicy(true, sandbox.EgressPolicy{Allow: []string{" Example.COM. ", "*.bücher.test:443"}, Deny: []string{"::ffff:1.2.3.4", "10.0.0.0/8:80-90"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := p.Written()
+	want := sandbox.EgressPolicy{Allow: []string{"example.com", "*.xn--bcher-kva.test:443"}, Deny: []string{"1.2.3.4", "10.0.0.0/8:80-90"}, Order: sandbox.EgressDenyFirst}
+	if !w.Equal(want) {
+		t.Errorf("written %+v", w)
+	}
+	if again, err := ParsePolicy(true, w); err != nil || !again.Equal(p) {
+		t.Errorf("read again %+v %v", again, err)
+	}
+	// The form that is kept may be longer than what a user wrote, and it is the one that counts.
+	for n, fits := range map[int]bool{900: true, MaxRules: false} {
+		list := slices.Repeat([]string{"ü.ü.ü.ü.test"}, n)
+		if _, err := ParsePolicy(true, sandbox.EgressPolicy{Allow: list, Deny: list}); (err == nil) != fits {
+			t.Errorf("twice %d rules: %v", n, err)
+		}
+	}
+	p, err = ParsePolicy(false, sandbox.EgressPolicy{Order: sandbox.EgressAllowFirst})
+	if w := p.Written(); err != nil || w.Order != sandbox.EgressAllowFirst || len(w.Allow)+len(w.Deny) != 0 {
+		t.Errorf("written %+v %v", w, err)
 	}
 }
 

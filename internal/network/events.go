@@ -20,8 +20,12 @@ const (
 
 // What stands in Denial.Rule when it is none of the user's rules.
 const (
+	ruleEgress     = "egress: false"
+	ruleClosed     = "closed addresses"
+	ruleLimit      = "limit of connections"
 	ruleNotListed  = "allow list"
 	ruleResolver   = "no other name servers with rules by domain"
+	ruleOddName    = "no unusual names with rules by domain"
 	ruleQUIC       = "no QUIC with rules by domain"
 	ruleUnreadable = "connections show their name with rules by domain"
 )
@@ -43,8 +47,8 @@ type Denial struct {
 	// Reason is a few words: "private", "loopback", "egress is off", …
 	Reason string
 	// Rule is what denied it: "deny " and the text of a rule, "allow list" when
-	// no rule of it matched, or one of the rules that come with domains. It is
-	// empty when the reason is no policy.
+	// no rule of it matched, one of the rules that come with domains, "egress:
+	// false", or what no policy opens: addresses that are closed, a limit.
 	Rule string
 }
 

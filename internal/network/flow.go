@@ -45,7 +45,7 @@ func (g *Gateway) open(proto int, dst netip.AddrPort) (*flow, verdict) {
 	g.mu.Lock()
 	if g.count[proto] >= limit {
 		g.mu.Unlock()
-		return nil, verdict{reason: reasonLimit}
+		return nil, verdict{reason: reasonLimit, rule: ruleLimit}
 	}
 	f.ctx, f.cancel = context.WithCancel(g.ctx)
 	f.inspect = g.policy.nameMatters(dst)

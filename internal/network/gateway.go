@@ -183,10 +183,10 @@ func (g *Gateway) SetPolicy(p Policy) {
 func (g *Gateway) verdict(f *flow) verdict {
 	c := g.current()
 	if !c.Egress {
-		return verdict{reason: reasonEgress}
+		return verdict{reason: reasonEgress, rule: ruleEgress}
 	}
 	if reason := g.rules.check(f.dst.Addr()); reason != "" {
-		return verdict{reason: reason}
+		return verdict{reason: reason, rule: ruleClosed}
 	}
 	if v := c.judgeAny(f.dst, f.names); !v.ok() {
 		return v

@@ -167,7 +167,7 @@ func (c *compiled) judgeShown(dst netip.AddrPort, shown string) verdict {
 	}
 	name, ok := canonicalName(shown)
 	if !ok {
-		return verdict{reason: reasonOddName, name: shown}
+		return verdict{reason: reasonOddName, rule: ruleOddName, name: shown}
 	}
 	return c.judge(dst, name)
 }

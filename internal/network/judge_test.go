@@ -115,7 +115,7 @@ func TestJudge(t *testing.T) {
 		{[]string{"allow good.test"}, "203.0.113.1:443", []string{"good.test"}, "", ""},
 		{[]string{"allow good.test"}, "203.0.113.1:443", []string{"good.test"}, "GOOD.test.", ""},
 		{[]string{"allow good.test"}, "203.0.113.1:443", []string{"good.test"}, "203.0.113.1", ""},
-		{[]string{"allow good.test"}, "203.0.113.1:443", []string{"good.test"}, "203.0.113.2", "shown: "},
+		{[]string{"allow good.test"}, "203.0.113.1:443", []string{"good.test"}, "203.0.113.2", "shown: " + ruleOddName},
 		{[]string{"allow good.test"}, "203.0.113.1:443", []string{"good.test"}, "evil.test", "shown: allow list"},
 		{[]string{"allow good.test"}, "203.0.113.1:443", []string{"evil.test", "good.test"}, "evil.test", "shown: allow list"},
 		{[]string{"allow good.test:443"}, "203.0.113.1:80", []string{"good.test"}, "", "allow list"},

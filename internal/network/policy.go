@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"ramet.dev/ramet/internal/sandbox"
 )
 
 // Policy is what one guest may do. It can change while the guest runs, and is
@@ -48,6 +50,22 @@ type Policy struct {
 	// Allow and Deny must not be changed after the policy is in use.
 	Allow, Deny []Rule
 	AllowFirst  bool
+}
+
+// Written returns the rules of the policy as users write them, each in the form
+// in which a Denial names it.
+func (p Policy) Written() sandbox.EgressPolicy {
+	w := sandbox.EgressPolicy{Order: sandbox.EgressDenyFirst}
+	if p.AllowFirst {
+		w.Order = sandbox.EgressAllowFirst
+	}
+	for _, r := range p.Allow {
+		w.Allow = append(w.Allow, r.String())
+	}
+	for _, r := range p.Deny {
+		w.Deny = append(w.Deny, r.String())
+	}
+	return w
 }
 
 // Equal says whether both policies have the same rules in the same order.
@@ -145,13 +163,13 @@ func (c *compiled) resolves(question string) verdict {
 	}
 	switch {
 	case !c.Egress:
-		return verdict{reason: reasonEgress, name: question}
+		return verdict{reason: reasonEgress, rule: ruleEgress, name: question}
 	case c.AllowFirst && isAllowed:
 		return allowed
 	case isDenied:
 		return verdict{reason: reasonDenied, rule: "deny " + deny.String(), name: question}
 	case !usual && (c.allow.hasDomains() || c.deny.hasDomains()):
-		return verdict{reason: reasonOddName, name: question}
+		return verdict{reason: reasonOddName, rule: ruleOddName, name: question}
 	case c.AllowFirst || isAllowed || len(c.Allow) == 0:
 		return allowed
 	}

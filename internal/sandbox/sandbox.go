@@ -6,6 +6,7 @@ package sandbox
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"log/slog"
 	"strings"
 	"time"
 )
@@ -19,6 +20,9 @@ func NewID() ID { return ID(randomHex()) }
 
 // String returns the id in the form that our API and CLI show: sbx_<32 hex>.
 func (id ID) String() string { return "sbx_" + string(id) }
+
+// LogValue implements slog.LogValuer: logs show ids as users know them, in every format.
+func (id ID) LogValue() slog.Value { return slog.StringValue(id.String()) }
 
 // ParseID accepts sbx_<32 hex> and the bare 32 digits.
 func ParseID(s string) (ID, error) {
@@ -152,9 +156,11 @@ type Sandbox struct {
 	Instance          InstanceID
 	Shape             Shape
 	Isolation         Isolation
-	Egress            bool
-	Env               map[string]string
-	Metadata          map[string]string
+	// Egress says whether the sandbox reaches the outside at all, EgressPolicy what of it.
+	Egress       bool
+	EgressPolicy EgressPolicy
+	Env          map[string]string
+	Metadata     map[string]string
 	// IdleTimeout is how long nobody may call the sandbox before it is stopped,
 	// MaxLifetime how long after its create it is stopped in any case. 0 is never.
 	IdleTimeout, MaxLifetime time.Duration

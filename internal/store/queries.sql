@@ -1,15 +1,15 @@
 -- name: InsertSandbox :exec
 INSERT INTO sandboxes (id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since,
     instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency,
-    idle_timeout_ms, max_lifetime_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    idle_timeout_ms, max_lifetime_ms, egress_policy)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: UpdateSandbox :execrows
 -- The state in the condition is the compare-and-swap of every transition.
 UPDATE sandboxes SET template_hash = @template_hash, state = @next_state, fail_reason = @fail_reason,
     unresponsive_since = @unresponsive_since, instance = @instance, vcpus = @vcpus, memory_mb = @memory_mb,
     disk_mb = @disk_mb, isolation = @isolation, egress = @egress, env = @env, metadata = @metadata, updated_at = @updated_at,
-    idle_timeout_ms = @idle_timeout_ms, max_lifetime_ms = @max_lifetime_ms
+    idle_timeout_ms = @idle_timeout_ms, max_lifetime_ms = @max_lifetime_ms, egress_policy = @egress_policy
 WHERE id = @id AND state = @state;
 
 -- name: GetSandbox :one
@@ -31,6 +31,7 @@ SELECT * FROM sandboxes
 WHERE project = @project
   AND (created_at < @before_time OR (created_at = @before_time AND id < @before_id))
   AND (state = @state OR @state = 'any' OR (@state = '' AND state <> 'stopped'))
+  AND (template = @template OR @template = '')
 ORDER BY created_at DESC, id DESC
 LIMIT @max_rows;
 

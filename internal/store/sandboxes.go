@@ -156,6 +156,7 @@ func swap(ctx context.Context, q *storedb.Queries, from sandbox.State, row store
 		UnresponsiveSince: row.UnresponsiveSince, Instance: row.Instance, Vcpus: row.Vcpus, MemoryMb: row.MemoryMb,
 		DiskMb: row.DiskMb, Isolation: row.Isolation, Egress: row.Egress, Env: row.Env, Metadata: row.Metadata,
 		UpdatedAt: row.UpdatedAt, IdleTimeoutMs: row.IdleTimeoutMs, MaxLifetimeMs: row.MaxLifetimeMs,
+		EgressPolicy: row.EgressPolicy,
 	})
 	if err != nil {
 		return fmt.Errorf("update the record: %w", err)
@@ -301,6 +302,8 @@ type ListOptions struct {
 	Limit int // more than 0
 	// State selects one state; "" all but the stopped, "any" all.
 	State string
+	// Template selects the sandboxes of one template; "" all.
+	Template string
 	// Metadata selects the sandboxes that have all of these.
 	Metadata map[string]string
 	// After continues behind a sandbox: the last of the page before.
@@ -322,7 +325,7 @@ func (s *Store) List(ctx context.Context, project string, o ListOptions) (page [
 	batch := max(o.Limit+1, 200)
 	for {
 		rows, err := s.read.ListSandboxes(ctx, storedb.ListSandboxesParams{
-			Project: project, BeforeTime: before, BeforeID: beforeID, State: o.State, MaxRows: int64(batch),
+			Project: project, BeforeTime: before, BeforeID: beforeID, State: o.State, Template: o.Template, MaxRows: int64(batch),
 		})
 		if err != nil {
 			return nil, false, fmt.Errorf("list sandboxes: %w", err)
@@ -399,6 +402,9 @@ func fromRow(r storedb.Sandbox) (sandbox.Sandbox, error) {
 	if err := json.Unmarshal([]byte(r.Metadata), &sb.Metadata); err != nil {
 		return sb, fmt.Errorf("read the metadata of sandbox %s: %w", r.ID, err)
 	}
+	if err := json.Unmarshal([]byte(r.EgressPolicy), &sb.EgressPolicy); err != nil {
+		return sb, fmt.Errorf("read the egress policy of sandbox %s: %w", r.ID, err)
+	}
 	return sb, nil
 }
 
@@ -431,5 +437,10 @@ func toRow(sb sandbox.Sandbox) (storedb.Sandbox, error) {
 		}
 		*m.to = string(b)
 	}
+	policy, err := json.Marshal(sb.EgressPolicy)
+	if err != nil {
+		return r, fmt.Errorf("encode the record of sandbox %s: %w", sb.ID, err)
+	}
+	r.EgressPolicy = string(policy)
 	return r, nil
 }

@@ -173,7 +173,7 @@ func (s *Store) once(ctx context.Context, f func(*storedb.Queries) error) error 
 		return fmt.Errorf("commit: %w", err)
 	}
 	s.announce()
-	t.remember(ctx)
+	t.remember(context.WithoutCancel(ctx)) // it is not the caller's any more
 	return nil
 }
 

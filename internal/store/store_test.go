@@ -37,6 +37,7 @@ func sample() sandbox.Sandbox {
 		ID: sandbox.NewID(), Project: "p", Region: "r", Node: "n", Template: "default", Instance: sandbox.NewInstanceID(),
 		Shape: sandbox.Shape{VCPUs: 2, MemoryMB: 1024, DiskMB: 4096}, Egress: true,
 		Env: map[string]string{"A": "1\n"}, Metadata: map[string]string{"k": "v"},
+		EgressPolicy: sandbox.EgressPolicy{Allow: []string{"a.test"}, Deny: []string{"*.b.test:443"}, Order: sandbox.EgressAllowFirst},
 	}
 }
 
@@ -71,7 +72,7 @@ func TestRecordSurvivesReopening(t *testing.T) {
 	}
 	defer s.Close()
 	got, err := s.Get(t.Context(), "p", made.ID)
-	if err != nil || got.Env["A"] != "1\n" || got.Shape != made.Shape || !got.CreatedAt.Equal(made.CreatedAt) || !got.Egress || got.State != sandbox.Creating {
+	if err != nil || got.Env["A"] != "1\n" || got.Shape != made.Shape || !got.CreatedAt.Equal(made.CreatedAt) || !got.Egress || !got.EgressPolicy.Equal(sample().EgressPolicy) || got.State != sandbox.Creating {
 		t.Errorf("%+v %v", got, err)
 	}
 	if _, err := s.Get(t.Context(), "other", made.ID); sandbox.KindOf(err) != sandbox.NotFound {
@@ -273,6 +274,70 @@ func TestPurge(t *testing.T) {
 	}
 }
 
+// Between any two pages some are made, and some end.
+func TestListPagesAreStableWhileOthersComeAndGo(t *testing.T) {
+	s, ctx := opened(t), t.Context()
+	add := func(change func(*sandbox.Sandbox)) sandbox.ID {
+		t.Helper()
+		sb := sample()
+		if change != nil {
+			change(&sb)
+		}
+		sb, err := s.Create(ctx, sb, "create", Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sb.ID
+	}
+	stays := func(sb *sandbox.Sandbox) { sb.Metadata = map[string]string{"team": "a", "tier": "1", "n": "x"} }
+	want := map[sandbox.ID]bool{}
+	var brief []sandbox.ID
+	for range 12 {
+		want[add(stays)] = true
+		brief = append(brief, add(stays))
+		add(func(sb *sandbox.Sandbox) { sb.Metadata = map[string]string{"team": "a", "tier": "2"} })
+		add(func(sb *sandbox.Sandbox) { stays(sb); sb.Template = "other" })
+	}
+	o := ListOptions{Limit: 3, Template: sample().Template, Metadata: map[string]string{"team": "a", "tier": "1"}}
+	seen := map[sandbox.ID]int{}
+	for more := true; more; {
+		var page []sandbox.Sandbox
+		var err error
+		if page, more, err = s.List(ctx, "p", o); err != nil {
+			t.Fatal(err)
+		}
+		for _, sb := range page {
+			seen[sb.ID]++
+			o.After = &Position{sb.CreatedAt, sb.ID}
+		}
+		add(stays)
+		if len(brief) > 1 { // one of each end: seen already, and to come
+			for _, id := range []sandbox.ID{brief[0], brief[len(brief)-1]} {
+				if _, err := s.Transition(ctx, id, sandbox.Creating, sandbox.Stopping, Change{}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Transition(ctx, id, sandbox.Stopping, sandbox.Stopped, Change{End: true}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			brief = brief[1 : len(brief)-1]
+		}
+	}
+	for id := range want {
+		if seen[id] != 1 {
+			t.Errorf("%s is on %d pages", id, seen[id])
+		}
+	}
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("%s is on %d pages", id, n)
+		}
+	}
+	if len(seen) > 24 {
+		t.Errorf("%d were listed: more than there were at the first page", len(seen))
+	}
+}
+
 func TestListPagesWithoutHoles(t *testing.T) {
 	s, ctx := opened(t), t.Context()
 	now := time.Now()
@@ -451,5 +516,25 @@ func TestPurgeForgetsWhatEnded(t *testing.T) {
 		if err != nil || len(list) != c.left || c.left == 1 && list[0].ID != made[sandbox.Running] {
 			t.Errorf("%+v %v, want %d", list, err, c.left)
 		}
+	}
+}
+
+// TestUpdateKeepsTheEgressPolicy: what a change does not touch stays, and what it does is in the record.
+func TestUpdateKeepsTheEgressPolicy(t *testing.T) {
+	s := opened(t)
+	made, err := s.Create(t.Context(), sample(), "create", Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, err := s.Transition(t.Context(), made.ID, sandbox.Creating, sandbox.Running, Change{End: true})
+	if err != nil || !running.EgressPolicy.Equal(sample().EgressPolicy) {
+		t.Fatalf("%+v %v", running.EgressPolicy, err)
+	}
+	set := sandbox.EgressPolicy{Deny: []string{"10.0.0.0/8"}}
+	if _, err := s.Update(t.Context(), "p", made.ID, func(sb *sandbox.Sandbox) error { sb.EgressPolicy = set; return nil }, Event{Type: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Get(t.Context(), "p", made.ID); err != nil || !got.EgressPolicy.Equal(set) {
+		t.Errorf("%+v %v", got.EgressPolicy, err)
 	}
 }

@@ -165,12 +165,13 @@ func (w *Worker) reconnect(ctx context.Context, i *Instance, policy network.Poli
 type adoption struct {
 	cancel context.CancelFunc
 	done   chan struct{}
+	policy network.Policy // guarded by Worker.mu; what the machine gets
 }
 
 // adoptLater goes on trying until the machine is here, or has ended, or Stop.
 func (w *Worker) adoptLater(a Adoptable) {
 	ctx, cancel := context.WithCancel(w.life)
-	p := &adoption{cancel: cancel, done: make(chan struct{})}
+	p := &adoption{cancel: cancel, done: make(chan struct{}), policy: a.Policy}
 	w.mu.Lock()
 	w.adoptions[a.Instance] = p
 	w.mu.Unlock()
@@ -183,6 +184,9 @@ func (w *Worker) adoptLater(a Adoptable) {
 			case <-ctx.Done():
 				return
 			}
+			w.mu.Lock()
+			a.Policy = p.policy
+			w.mu.Unlock()
 			i, err := w.takeOver(ctx, a)
 			if errors.Is(err, vmm.ErrGone) {
 				w.lose(a.Instance, p)
@@ -199,13 +203,23 @@ func (w *Worker) adoptLater(a Adoptable) {
 
 // settleAdoption enters a machine that was taken over late, unless it was stopped meanwhile.
 func (w *Worker) settleAdoption(p *adoption, i *Instance) {
-	if !w.endAdoption(i.ID, p) {
+	w.mu.Lock()
+	wanted := w.adoptions[i.ID] == p
+	if wanted {
+		delete(w.adoptions, i.ID)
+		w.instances[i.ID] = i
+		// It may have changed meanwhile. Whoever changes it next finds the instance, so that
+		// the last change is what stays.
+		i.SetPolicy(p.policy)
+	}
+	w.mu.Unlock()
+	if !wanted {
 		if err := i.release(); err != nil {
 			w.log.Error("let go of a machine", "instance", i.ID, "err", err)
 		}
 		return
 	}
-	w.enter(i)
+	w.tasks.Go(func() { w.watch(i) })
 	w.log.Info("adopted a machine that did not answer at first", "instance", i.ID, "pid", i.PID())
 }
 

@@ -44,6 +44,7 @@ func (w *Worker) Fork(ctx context.Context, parent sandbox.InstanceID, children [
 	}
 	defer end()
 	defer w.pool.foreground()()
+	w.pool.more() // what the children were promised may be in the pool
 	defer func() {
 		if full := diskFull(err); full != nil {
 			err = full

@@ -243,13 +243,13 @@ func warmUp(ctx context.Context, i *Instance) error {
 	if err != nil {
 		return err
 	}
+	tag := sandbox.NewInstanceID() // a guest remembers the runs of earlier warm-ups
 	for n, r := range []*agentv1.RunRequest{
 		{Language: "python", Code: "print(1)"},
 		{Language: "python", Code: "1 + 1"},
 		{Language: "bash", Code: "echo ready"},
 	} {
-		// A golden snapshot remembers the runs of its own warm-up.
-		r.RunId = fmt.Sprintf("warm-up-%s-%d", i.ID, n)
+		r.RunId = fmt.Sprintf("warm-up-%s-%d", tag, n)
 		stream, err := client.Exec().Run(ctx, r)
 		if err != nil {
 			return guest.Error(err)

@@ -91,6 +91,7 @@ func (w *Worker) handOff(ctx context.Context, i *Instance, req Request) error {
 	if err := i.machine.SetBackground(false); err != nil {
 		return fmt.Errorf("bring it to the foreground: %w", err)
 	}
+	i.forgetDenials()
 	i.SetPolicy(req.Policy)
 	foreground := time.Since(begin)
 	var resumed, known time.Duration

@@ -150,12 +150,19 @@ func (i *Instance) SetPolicy(p network.Policy) {
 	}
 }
 
-// Denials returns what the gateway that is attached now refuses, at most a few
-// per second. It is closed when that gateway ends; nobody has to read it.
-func (i *Instance) Denials() <-chan network.Denial {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.gateway.Events()
+// forgetDenials drops what the gateway refused while the machine was nobody's.
+func (i *Instance) forgetDenials() {
+	gateway := i.currentGateway()
+	for gateway != nil {
+		select {
+		case _, ok := <-gateway.Events():
+			if !ok {
+				return
+			}
+		default:
+			return
+		}
+	}
 }
 
 // hangUp closes the agent connection, so that a snapshot does not hold an open one.

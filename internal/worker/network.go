@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"ramet.dev/ramet/internal/network"
+	"ramet.dev/ramet/internal/sandbox"
 )
 
 const (
@@ -17,6 +18,8 @@ const (
 	// wrong with it that a new gateway does not cure.
 	attachBurst = 5
 	attachEvery = time.Minute
+	// maxDenials is how many denials wait for whoever records them.
+	maxDenials = 256
 	// endPatience is how long the end of a machine's process may come after
 	// the end of its streams.
 	endPatience = 2 * time.Second
@@ -33,6 +36,7 @@ func (w *Worker) keepNetwork(ctx context.Context, i *Instance) error {
 		if gateway == nil {
 			return nil
 		}
+		w.tasks.Go(func() { w.passDenials(i.ID, gateway) })
 		select {
 		case <-i.machine.Done():
 			return nil
@@ -62,6 +66,49 @@ func (w *Worker) keepNetwork(ctx context.Context, i *Instance) error {
 			return err
 		}
 	}
+}
+
+// passDenials tells of what a gateway refuses, until it is closed.
+func (w *Worker) passDenials(id sandbox.InstanceID, g *network.Gateway) {
+	for {
+		select {
+		case d, ok := <-g.Events():
+			if !ok {
+				return
+			}
+			w.tellDenial(id, d)
+		case <-w.life.Done():
+			return
+		}
+	}
+}
+
+func (w *Worker) tellDenial(id sandbox.InstanceID, d network.Denial) {
+	told := sandbox.EgressDenial{
+		Instance: id, Time: d.Time, Protocol: d.Proto, Addr: d.Dst, Host: d.Name, Reason: d.Reason, Rule: d.Rule,
+	}
+	select {
+	case w.denials <- told:
+	default:
+	}
+}
+
+// SetPolicy changes what the guest of an instance may reach. It is in force when
+// SetPolicy returns; one that is only being taken over gets it with its gateway.
+func (w *Worker) SetPolicy(id sandbox.InstanceID, p network.Policy) error {
+	w.mu.Lock()
+	i := w.instances[id]
+	if a := w.adoptions[id]; a != nil {
+		a.policy = p
+		w.mu.Unlock()
+		return nil
+	}
+	w.mu.Unlock()
+	if i == nil {
+		return errGone
+	}
+	i.SetPolicy(p)
+	return nil
 }
 
 func (w *Worker) reattach(ctx context.Context, i *Instance) error {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -50,6 +53,8 @@ func (a poolAgent) Run(_ context.Context, r *agentv1.RunRequest, out *connect.Se
 		return connect.NewError(connect.CodeAlreadyExists, errors.New("there is such a run"))
 	}
 	a.g.Set("run "+r.RunId, "done")
+	n, _ := strconv.Atoi(a.g.Get("runs"))
+	a.g.Set("runs", strconv.Itoa(n+1))
 	return out.Send(&agentv1.Event{Kind: &agentv1.Event_Exit{Exit: &agentv1.Exit{Reason: agentv1.Reason_EXITED}}})
 }
 
@@ -66,11 +71,15 @@ type poolBench struct {
 	dir  string
 	free atomic.Int64 // MiB
 	size int
+
+	unpromised atomic.Int64 // MiB
+	keepWarm   time.Duration
 }
 
 func newPoolBench(t *testing.T, pool int) *poolBench {
 	b := &poolBench{host: fake.NewHost(fake.Config{Serve: serveAgent}), dir: t.TempDir(), size: pool}
 	b.free.Store(16384)
+	b.unpromised.Store(16384)
 	if err := os.Mkdir(filepath.Join(b.dir, "template"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +94,9 @@ func (b *poolBench) worker(t *testing.T) *Worker {
 			return Template{Name: name, Hash: "h", Dir: filepath.Join(b.dir, "template"), Image: vmm.Image{Hash: "h"}}, nil
 		},
 		Log:          slog.New(slog.DiscardHandler),
-		Pool:         PoolConfig{Size: b.size, Kinds: []PoolKind{{Template: "default", Shape: sandbox.DefaultShape()}}},
+		Pool:         PoolConfig{Size: b.size, KeepWarm: b.keepWarm, Kinds: []PoolKind{{Template: "default", Shape: sandbox.DefaultShape()}}},
 		FreeMemoryMB: func() (int, error) { return int(b.free.Load()), nil },
+		UnpromisedMB: func() (int, error) { return int(b.unpromised.Load()), nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -156,6 +166,10 @@ func start(t *testing.T, w *Worker, r Request) *Instance {
 	return i
 }
 
+func hasStep(i *Instance, name string) bool {
+	return slices.ContainsFunc(i.Steps, func(s sandbox.StepTime) bool { return s.Name == name })
+}
+
 func TestStartTakesFromThePool(t *testing.T) {
 	b := newPoolBench(t, 2)
 	w := b.filled(t)
@@ -163,6 +177,9 @@ func TestStartTakesFromThePool(t *testing.T) {
 	i := start(t, w, r)
 	if i.ID == r.Instance {
 		t.Error("the machine was booted for the request")
+	}
+	if !hasStep(i, "claim") || hasStep(i, "start_vmm") {
+		t.Errorf("clients cannot see that it was ready: %v", i.Steps)
 	}
 	m := b.machine(t, i.ID)
 	if m.Guest().Get("hostname") != "mine" || m.Guest().Get("who") != "me" || m.Guest().MemoryMB() != sandbox.DefaultMemoryMB {
@@ -194,6 +211,8 @@ func TestOtherShapesBootOnDemand(t *testing.T) {
 	r := poolRequest(shape)
 	if i := start(t, w, r); i.ID != r.Instance {
 		t.Error("it is not the request's instance")
+	} else if hasStep(i, "claim") || !hasStep(i, "start_vmm") {
+		t.Errorf("clients cannot see that it was booted: %v", i.Steps)
 	}
 	if c := w.Capacity(); c.Unpooled != 1 || c.Pools[0].Hits+c.Pools[0].Misses != 0 {
 		t.Errorf("the counters say %+v", c)
@@ -243,6 +262,78 @@ func TestPoolGivesMemoryBack(t *testing.T) {
 	b.free.Store(16384)
 	w.pool.more()
 	b.awaitReady(t, w, 4)
+}
+
+func TestPoolKeepsOutOfPromisedMemory(t *testing.T) {
+	b := newPoolBench(t, 4)
+	w := b.filled(t)
+	// The record of a sandbox has been entered; it needs what two of the pool stand in.
+	b.unpromised.Store(2*warmCostMB + 1)
+	shape := sandbox.DefaultShape()
+	shape.MemoryMB = 2048
+	i := start(t, w, poolRequest(shape))
+	b.awaitReady(t, w, 2)
+	if p := w.Capacity().Pools[0]; p.Discarded != 2 {
+		t.Errorf("the counters say %+v", p)
+	}
+	// One of the pool is a sandbox's now, and its memory is promised: nothing takes its place.
+	b.unpromised.Store(warmCostMB)
+	start(t, w, poolRequest(sandbox.DefaultShape()))
+	b.awaitReady(t, w, 1)
+	if k := w.pool.lacking(); k != nil {
+		t.Errorf("the pool would make a machine in promised memory")
+	}
+	b.unpromised.Store(-500)
+	w.pool.more()
+	b.awaitReady(t, w, 0)
+	if err := w.Stop(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.unpromised.Store(16384)
+	w.pool.more()
+	b.awaitReady(t, w, 4)
+}
+
+func TestMachinesThatWaitAreKeptWarm(t *testing.T) {
+	b := newPoolBench(t, 2)
+	b.keepWarm = 20 * time.Millisecond
+	w := b.filled(t)
+	before := b.host.Machines()
+	least := func() (n int) {
+		n = math.MaxInt
+		for _, m := range before {
+			n = min(n, runs(m))
+		}
+		return n
+	}
+	now := least()
+	eventually(t, "both have been used twice more", func() bool { return least() >= now+6 }) // three runs each time
+	if p := w.Capacity().Pools[0]; p.Discarded != 0 {
+		t.Errorf("the counters say %+v", p)
+	}
+	for range 2 { // still theirs, and as good as new
+		i := start(t, w, poolRequest(sandbox.DefaultShape()))
+		if err := warmUp(t.Context(), i); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMachineThatCannotBeKeptWarmIsReplaced(t *testing.T) {
+	b := newPoolBench(t, 1)
+	b.keepWarm = 20 * time.Millisecond
+	w := b.filled(t)
+	before := b.host.Machines()[0]
+	b.host.Fail(fake.StepResume, errors.New("boom"))
+	eventually(t, "it is thrown away", func() bool { return before.Err() != nil && w.Capacity().Pools[0].Discarded == 1 })
+	b.host.Fail(fake.StepResume, nil)
+	b.awaitReady(t, w, 1)
+}
+
+// runs counts the runs that a fake guest has had.
+func runs(m *fake.Machine) int {
+	n, _ := strconv.Atoi(m.Guest().Get("runs"))
+	return n
 }
 
 func TestStaleMachinesAreThrownOut(t *testing.T) {
@@ -373,5 +464,31 @@ func TestManyStartsAtOnceLeaveNothing(t *testing.T) {
 	}
 	if left, err := w.Left(); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestClaimedMachineHasItsOwnNames(t *testing.T) {
+	b := newPoolBench(t, 1)
+	w := b.filled(t)
+	r := poolRequest(sandbox.DefaultShape())
+	i, id, err := w.Claim(t.Context(), r)
+	if err != nil || i == nil {
+		t.Fatalf("%v %v", i, err)
+	}
+	own := IdentityOf(id, nil)
+	m := b.machine(t, i.ID)
+	if m.Guest().Get("hostname") != own.Hostname || m.Guest().Get("who") != "me" {
+		t.Errorf("the guest of %s is %q of %q", id, m.Guest().Get("hostname"), m.Guest().Get("who"))
+	}
+	if m.Background() || !i.gateway.Policy().Egress {
+		t.Error("it is not in use")
+	}
+	if got, err := w.Instance(i.ID); err != nil || got != i {
+		t.Errorf("the worker does not know it: %v", err)
+	}
+	b.awaitReady(t, w, 1)
+	r.Shape.MemoryMB = 2048
+	if i, _, err := w.Claim(t.Context(), r); i != nil || err != nil {
+		t.Errorf("a shape of which none is kept: %v %v", i, err)
 	}
 }

@@ -11,11 +11,12 @@ import (
 
 // run fills the pool until the worker closes.
 func (p *pool) run() {
-	tick := time.NewTicker(poolCheck)
+	tick := time.NewTicker(min(poolCheck, p.keepWarm))
 	defer tick.Stop()
 	pause := warmRetry
 	var retry <-chan time.Time // set after a failure: nothing is made before it
 	for {
+		p.giveBack()
 		if k := p.lacking(); k != nil && retry == nil && p.awaitQuiet(k) {
 			err := p.refill(k)
 			if err == nil {
@@ -27,6 +28,9 @@ func (p *pool) run() {
 			}
 			p.w.log.Warn("cannot warm up a machine for the pool", "template", k.Template, "again_in", pause, "err", err)
 			retry, pause = time.After(pause), min(2*pause, warmRetryMax)
+		}
+		if p.useOne() {
+			continue
 		}
 		select {
 		case <-p.wake:
@@ -49,6 +53,9 @@ func (p *pool) lacking() *poolKind {
 	}
 	if free < keepFreeMB+warmCostMB {
 		return nil
+	}
+	if room, err := p.room(); err != nil || room <= 0 {
+		return nil // giveBack tells of an error
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,10 +116,14 @@ func (p *pool) refill(k *poolKind) error {
 		return err
 	}
 	observe(&k.stats.Refill, time.Since(begin))
+	p.addLocked(k, m)
+	return nil
+}
+
+func (p *pool) addLocked(k *poolKind, m *warm) {
 	k.ready = append(k.ready, m)
 	// One that dies while it waits is replaced at once.
 	p.w.tasks.Go(func() { p.watch(k, m) })
-	return nil
 }
 
 func observe(t *sandbox.Timing, took time.Duration) {
@@ -159,14 +170,59 @@ func (p *pool) sweep() {
 	if err != nil || free >= keepFreeMB {
 		return
 	}
-	excess := (keepFreeMB-free)/warmCostMB + 1
+	p.shrink((keepFreeMB-free)/warmCostMB+1, "the host's memory is short")
+}
+
+// room returns how many more machines fit into what is not promised to sandboxes.
+// Below 0, that many have to go.
+func (p *pool) room() (machines int, err error) {
+	if p.w.cfg.UnpromisedMB == nil {
+		return 1, nil
+	}
+	mb, err := p.w.cfg.UnpromisedMB()
+	if err != nil {
+		return 0, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	held := 0
 	for _, k := range p.kinds {
-		p.throwOut(k, func(*warm) string {
-			if excess--; excess < 0 {
-				return ""
+		held += len(k.ready) + k.stats.Warming
+	}
+	return max(0, mb)/warmCostMB - held, nil
+}
+
+// giveBack ends machines that stand in memory which is promised to sandboxes by now. A
+// machine that was being made when it was promised goes as soon as it is there.
+func (p *pool) giveBack() {
+	room, err := p.room()
+	if err != nil {
+		p.w.log.Warn("the pool does not know how much memory is promised", "err", err)
+		return
+	}
+	p.shrink(-room, "its memory is promised to sandboxes")
+}
+
+// shrink throws n machines away, of the kinds that have most.
+func (p *pool) shrink(n int, why string) {
+	for ; n > 0; n-- {
+		var most *poolKind
+		var m *warm
+		p.mu.Lock()
+		for _, k := range p.kinds {
+			if len(k.ready) > 0 && (most == nil || len(k.ready) > len(most.ready)) {
+				most = k
 			}
-			return "the host's memory is short"
-		})
+		}
+		if most != nil {
+			m = most.ready[0]
+			p.removeLocked(most, m)
+		}
+		p.mu.Unlock()
+		if m == nil {
+			return
+		}
+		p.discard(most, m, why)
 	}
 }
 
@@ -224,7 +280,7 @@ func (w *Worker) warm(k PoolKind) (_ *warm, err error) {
 	if err := i.machine.Pause(ctx); err != nil {
 		return nil, err
 	}
-	return &warm{inst: i, sandbox: id, origin: o, taken: make(chan struct{})}, nil
+	return newWarm(i, id, o), nil
 }
 
 // rehearse does what a hand-off and a first call do, so that the guest's part of

@@ -41,6 +41,9 @@ type Config struct {
 	Pool PoolConfig
 	// FreeMemoryMB says how much memory the host could give out now, in MiB.
 	FreeMemoryMB func() (int, error)
+	// UnpromisedMB, when set, says how much of the memory that may be promised to
+	// sandboxes is not, in MiB. The pool keeps within it.
+	UnpromisedMB func() (int, error)
 	// BootTimeout bounds a whole restore, ColdTimeout a cold boot. Zero: 60 s and 180 s.
 	BootTimeout, ColdTimeout time.Duration
 	// AgentTimeout bounds reaching an agent that should be there. Zero: 10 s.
@@ -61,7 +64,9 @@ type Worker struct {
 	cfg   Config
 	log   *slog.Logger
 	exits chan sandbox.MachineExit
-	pool  *pool
+	// denials takes what the guests' gateways refuse; what finds it full is dropped.
+	denials chan sandbox.EgressDenial
+	pool    *pool
 
 	// life ends when the worker closes; machines do not depend on it.
 	life  context.Context
@@ -109,6 +114,7 @@ func New(ctx context.Context, cfg Config) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg, log: cfg.Log, life: life, close: stop,
 		exits:     make(chan sandbox.MachineExit, 64),
+		denials:   make(chan sandbox.EgressDenial, maxDenials),
 		instances: make(map[sandbox.InstanceID]*Instance),
 		freeing:   make(map[sandbox.InstanceID]*Instance),
 		makings:   make(map[string]*making),
@@ -123,6 +129,10 @@ func New(ctx context.Context, cfg Config) (*Worker, error) {
 // already free.
 func (w *Worker) Exits() <-chan sandbox.MachineExit { return w.exits }
 
+// Denials delivers what the gateways of instances have refused since their start or
+// hand-off. It is a sample: gateways tell of a few a second, and what nobody fetches is dropped.
+func (w *Worker) Denials() <-chan sandbox.EgressDenial { return w.denials }
+
 // Instance returns a running instance.
 func (w *Worker) Instance(id sandbox.InstanceID) (*Instance, error) {
 	w.mu.Lock()
@@ -136,8 +146,10 @@ func (w *Worker) Instance(id sandbox.InstanceID) (*Instance, error) {
 			Message: "the server has started again and does not reach the sandbox's machine yet; try again in a moment",
 		}
 	}
-	return nil, sandbox.Errorf(sandbox.Unavailable, "machine_gone", "the sandbox's machine is not running")
+	return nil, errGone
 }
+
+var errGone = sandbox.Errorf(sandbox.Unavailable, "machine_gone", "the sandbox's machine is not running")
 
 // Alive says whether the machine of an instance runs, also while it does not answer.
 func (w *Worker) Alive(id sandbox.InstanceID) bool {
@@ -177,6 +189,7 @@ func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
 	}
 	defer end()
 	defer w.pool.foreground()()
+	w.pool.more() // what this sandbox was promised may be in the pool
 	if req.Snapshot != "" {
 		return w.startFrom(ctx, req)
 	}

@@ -204,6 +204,10 @@ type ClientInterface interface {
 
 	// ListSandboxes List sandboxes, newest first
 	//
+	// All filters that are given must match. A page goes on from the last sandbox of the page before, by its age: sandboxes that
+	// are made or end between two pages neither repeat others nor hide them. New ones are not on later pages.
+	// Metadata are the labels of a sandbox; there are no others.
+	//
 	// Corresponds with GET /v1/sandboxes (the `ListSandboxes` operationId).
 	ListSandboxes(ctx context.Context, params *ListSandboxesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -279,6 +283,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/sandboxes/{id}/console (the `GetConsole` operationId).
 	GetConsole(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetEgressWithBody Set what a sandbox may reach
+	//
+	// Replaces `egress` and the whole `egress_policy`, which therefore both have to be there: `{}` is a policy without rules. It is in force
+	// when the answer comes: connections that are open and not allowed any more have been cut. It stays over a restart of
+	// the server. Repeating it changes nothing. The sandbox has to be running or hibernated, otherwise it is a 409.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/sandboxes/{id}/egress (the `SetEgress` operationId).
+	SetEgressWithBody(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetEgress Set what a sandbox may reach
+	//
+	// Replaces `egress` and the whole `egress_policy`, which therefore both have to be there: `{}` is a policy without rules. It is in force
+	// when the answer comes: connections that are open and not allowed any more have been cut. It stays over a restart of
+	// the server. Repeating it changes nothing. The sandbox has to be running or hibernated, otherwise it is a 409.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/sandboxes/{id}/egress (the `SetEgress` operationId).
+	SetEgress(ctx context.Context, id SandboxID, body SetEgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ExecWithBody Run code
 	//
@@ -768,6 +794,10 @@ func (c *Client) SetProject(ctx context.Context, name string, body SetProjectJSO
 
 // ListSandboxes List sandboxes, newest first
 //
+// All filters that are given must match. A page goes on from the last sandbox of the page before, by its age: sandboxes that
+// are made or end between two pages neither repeat others nor hide them. New ones are not on later pages.
+// Metadata are the labels of a sandbox; there are no others.
+//
 // Corresponds with GET /v1/sandboxes (the `ListSandboxes` operationId).
 func (c *Client) ListSandboxes(ctx context.Context, params *ListSandboxesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListSandboxesRequest(c.Server, params)
@@ -934,6 +964,48 @@ func (c *Client) WriteArchiveWithBody(ctx context.Context, id SandboxID, params 
 // Corresponds with GET /v1/sandboxes/{id}/console (the `GetConsole` operationId).
 func (c *Client) GetConsole(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetConsoleRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetEgressWithBody Set what a sandbox may reach
+//
+// Replaces `egress` and the whole `egress_policy`, which therefore both have to be there: `{}` is a policy without rules. It is in force
+// when the answer comes: connections that are open and not allowed any more have been cut. It stays over a restart of
+// the server. Repeating it changes nothing. The sandbox has to be running or hibernated, otherwise it is a 409.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/sandboxes/{id}/egress (the `SetEgress` operationId).
+func (c *Client) SetEgressWithBody(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetEgressRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetEgress Set what a sandbox may reach
+//
+// Replaces `egress` and the whole `egress_policy`, which therefore both have to be there: `{}` is a policy without rules. It is in force
+// when the answer comes: connections that are open and not allowed any more have been cut. It stays over a restart of
+// the server. Repeating it changes nothing. The sandbox has to be running or hibernated, otherwise it is a 409.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/sandboxes/{id}/egress (the `SetEgress` operationId).
+func (c *Client) SetEgress(ctx context.Context, id SandboxID, body SetEgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetEgressRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1980,6 +2052,18 @@ func NewListSandboxesRequest(server string, params *ListSandboxesParams) (*http.
 
 		}
 
+		if params.Template != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "template", *params.Template, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Metadata != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "metadata", *params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
@@ -2346,6 +2430,53 @@ func NewGetConsoleRequest(server string, id SandboxID) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewSetEgressRequest calls the generic SetEgress builder with application/json body
+func NewSetEgressRequest(server string, id SandboxID, body SetEgressJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetEgressRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewSetEgressRequestWithBody constructs an http.Request for the SetEgress method, with any body, and a specified content type
+func NewSetEgressRequestWithBody(server string, id SandboxID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/egress", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -3573,6 +3704,10 @@ type ClientWithResponsesInterface interface {
 
 	// ListSandboxesWithResponse List sandboxes, newest first
 	//
+	// All filters that are given must match. A page goes on from the last sandbox of the page before, by its age: sandboxes that
+	// are made or end between two pages neither repeat others nor hide them. New ones are not on later pages.
+	// Metadata are the labels of a sandbox; there are no others.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/sandboxes (the `ListSandboxes` operationId).
@@ -3658,6 +3793,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/sandboxes/{id}/console (the `GetConsole` operationId).
 	GetConsoleWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*GetConsoleResponse, error)
+
+	// SetEgressWithBodyWithResponse Set what a sandbox may reach
+	//
+	// Replaces `egress` and the whole `egress_policy`, which therefore both have to be there: `{}` is a policy without rules. It is in force
+	// when the answer comes: connections that are open and not allowed any more have been cut. It stays over a restart of
+	// the server. Repeating it changes nothing. The sandbox has to be running or hibernated, otherwise it is a 409.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/sandboxes/{id}/egress (the `SetEgress` operationId).
+	SetEgressWithBodyWithResponse(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetEgressResponse, error)
+
+	// SetEgressWithResponse Set what a sandbox may reach
+	//
+	// Replaces `egress` and the whole `egress_policy`, which therefore both have to be there: `{}` is a policy without rules. It is in force
+	// when the answer comes: connections that are open and not allowed any more have been cut. It stays over a restart of
+	// the server. Repeating it changes nothing. The sandbox has to be running or hibernated, otherwise it is a 409.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/sandboxes/{id}/egress (the `SetEgress` operationId).
+	SetEgressWithResponse(ctx context.Context, id SandboxID, body SetEgressJSONRequestBody, reqEditors ...RequestEditorFn) (*SetEgressResponse, error)
 
 	// ExecWithBodyWithResponse Run code
 	//
@@ -4962,6 +5119,62 @@ func (r GetConsoleResponse) ContentType() string {
 	return ""
 }
 
+// SetEgressResponseDefaultHeaders the declared response headers of an HTTP default response for SetEgress
+type SetEgressResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type SetEgressResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Sandbox
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *SetEgressResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SetEgressResponse) GetJSON200() *Sandbox {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r SetEgressResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SetEgressResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SetEgressResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SetEgressResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SetEgressResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ExecResponse200Headers the declared response headers of an HTTP 200 response for Exec
 type ExecResponse200Headers struct {
 	XRunId *string
@@ -6202,6 +6415,10 @@ func (c *ClientWithResponses) SetProjectWithResponse(ctx context.Context, name s
 
 // ListSandboxesWithResponse List sandboxes, newest first
 //
+// All filters that are given must match. A page goes on from the last sandbox of the page before, by its age: sandboxes that
+// are made or end between two pages neither repeat others nor hide them. New ones are not on later pages.
+// Metadata are the labels of a sandbox; there are no others.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/sandboxes (the `ListSandboxes` operationId).
@@ -6346,6 +6563,40 @@ func (c *ClientWithResponses) GetConsoleWithResponse(ctx context.Context, id San
 		return nil, err
 	}
 	return ParseGetConsoleResponse(rsp)
+}
+
+// SetEgressWithBodyWithResponse Set what a sandbox may reach
+//
+// Replaces `egress` and the whole `egress_policy`, which therefore both have to be there: `{}` is a policy without rules. It is in force
+// when the answer comes: connections that are open and not allowed any more have been cut. It stays over a restart of
+// the server. Repeating it changes nothing. The sandbox has to be running or hibernated, otherwise it is a 409.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/sandboxes/{id}/egress (the `SetEgress` operationId).
+func (c *ClientWithResponses) SetEgressWithBodyWithResponse(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetEgressResponse, error) {
+	rsp, err := c.SetEgressWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetEgressResponse(rsp)
+}
+
+// SetEgressWithResponse Set what a sandbox may reach
+//
+// Replaces `egress` and the whole `egress_policy`, which therefore both have to be there: `{}` is a policy without rules. It is in force
+// when the answer comes: connections that are open and not allowed any more have been cut. It stays over a restart of
+// the server. Repeating it changes nothing. The sandbox has to be running or hibernated, otherwise it is a 409.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/sandboxes/{id}/egress (the `SetEgress` operationId).
+func (c *ClientWithResponses) SetEgressWithResponse(ctx context.Context, id SandboxID, body SetEgressJSONRequestBody, reqEditors ...RequestEditorFn) (*SetEgressResponse, error) {
+	rsp, err := c.SetEgress(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetEgressResponse(rsp)
 }
 
 // ExecWithBodyWithResponse Run code
@@ -7717,6 +7968,59 @@ func ParseGetConsoleResponse(rsp *http.Response) (*GetConsoleResponse, error) {
 	switch {
 	case true:
 		var headers GetConsoleResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseSetEgressResponse parses an HTTP response from a SetEgressWithResponse call
+func ParseSetEgressResponse(rsp *http.Response) (*SetEgressResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SetEgressResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Sandbox
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers SetEgressResponseDefaultHeaders
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

@@ -75,6 +75,9 @@ type ServerInterface interface {
 	// GetConsole The last lines of the guest's serial console
 	// (GET /v1/sandboxes/{id}/console)
 	GetConsole(w http.ResponseWriter, r *http.Request, id SandboxID)
+	// SetEgress Set what a sandbox may reach
+	// (PUT /v1/sandboxes/{id}/egress)
+	SetEgress(w http.ResponseWriter, r *http.Request, id SandboxID)
 	// Exec Run code
 	// (POST /v1/sandboxes/{id}/exec)
 	Exec(w http.ResponseWriter, r *http.Request, id SandboxID)
@@ -507,6 +510,19 @@ func (siw *ServerInterfaceWrapper) ListSandboxes(w http.ResponseWriter, r *http.
 		return
 	}
 
+	// ------------- Optional query parameter "template" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "template", r.URL.Query(), &params.Template, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "template"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "template", Err: err})
+		}
+		return
+	}
+
 	// ------------- Optional query parameter "metadata" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "metadata", r.URL.Query(), &params.Metadata, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
@@ -777,6 +793,32 @@ func (siw *ServerInterfaceWrapper) GetConsole(w http.ResponseWriter, r *http.Req
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetConsole(w, r, id)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// SetEgress operation middleware
+func (siw *ServerInterfaceWrapper) SetEgress(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id SandboxID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.SetEgress(w, r, id)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1668,6 +1710,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/v1/sandboxes/{id}", wrapper.DeleteSandbox)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/sandboxes/{id}", wrapper.GetSandbox)
 	m.HandleFunc(http.MethodPatch+" "+options.BaseURL+"/v1/sandboxes/{id}", wrapper.UpdateSandbox)
+	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/v1/sandboxes/{id}/egress", wrapper.SetEgress)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/sandboxes/{id}/exec", wrapper.Exec)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/sandboxes/{id}/processes", wrapper.ListProcesses)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/sandboxes/{id}/processes", wrapper.StartProcess)

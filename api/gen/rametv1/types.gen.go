@@ -47,6 +47,34 @@ type Capacity struct {
 	Unpooled int64 `json:"unpooled"`
 }
 
+// EgressPolicy What of the outside a sandbox may reach; without rules everything but the addresses that are always closed (private ranges, the host). Rules are
+// `example.com` (that name), `*.example.com` (all names below it, not itself), `203.0.113.7` or `203.0.113.0/24`, each for all ports or with
+// `:443` or `:8000-8010` behind it (IPv6 in brackets then: `[2001:db8::1]:443`). Each list has at most 1000 rules, together at most 64 KiB. Rules are answered in the form in which
+// events name them: lower case, names in their ASCII form. `docs/egress.md` says how they are enforced.
+type EgressPolicy struct {
+	// Allow With `deny_first`, and when it is not empty: nothing else may be reached. With `allow_first`: exceptions to `deny`.
+	Allow *[]string `json:"allow,omitempty"`
+
+	// Deny What may not be reached.
+	Deny *[]string `json:"deny,omitempty"`
+
+	// Order `deny_first` (default): what `deny` names is denied, then what `allow` does not name, if it has rules. `allow_first`: what
+	// `allow` names is allowed, then what `deny` names is denied, and the rest is allowed.
+	Order *string `json:"order,omitempty"`
+}
+
+// EgressSet defines model for EgressSet.
+type EgressSet struct {
+	// Egress `false` closes the network, whatever the policy says, which is kept.
+	Egress bool `json:"egress"`
+
+	// EgressPolicy What of the outside a sandbox may reach; without rules everything but the addresses that are always closed (private ranges, the host). Rules are
+	// `example.com` (that name), `*.example.com` (all names below it, not itself), `203.0.113.7` or `203.0.113.0/24`, each for all ports or with
+	// `:443` or `:8000-8010` behind it (IPv6 in brackets then: `[2001:db8::1]:443`). Each list has at most 1000 rules, together at most 64 KiB. Rules are answered in the form in which
+	// events name them: lower case, names in their ASCII form. `docs/egress.md` says how they are enforced.
+	EgressPolicy EgressPolicy `json:"egress_policy"`
+}
+
 // Error defines model for Error.
 type Error struct {
 	// Code A stable word for programs.
@@ -454,6 +482,12 @@ type Sandbox struct {
 	DiskMb    int       `json:"disk_mb"`
 	Egress    bool      `json:"egress"`
 
+	// EgressPolicy What of the outside a sandbox may reach; without rules everything but the addresses that are always closed (private ranges, the host). Rules are
+	// `example.com` (that name), `*.example.com` (all names below it, not itself), `203.0.113.7` or `203.0.113.0/24`, each for all ports or with
+	// `:443` or `:8000-8010` behind it (IPv6 in brackets then: `[2001:db8::1]:443`). Each list has at most 1000 rules, together at most 64 KiB. Rules are answered in the form in which
+	// events name them: lower case, names in their ASCII form. `docs/egress.md` says how they are enforced.
+	EgressPolicy EgressPolicy `json:"egress_policy"`
+
 	// ExpiresAt The end of its maximum lifetime, if it has one.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 
@@ -483,7 +517,8 @@ type Sandbox struct {
 	Template     string `json:"template"`
 	TemplateHash string `json:"template_hash"`
 
-	// TimingsMs Only in the answer to create. Milliseconds of each step, and `total`.
+	// TimingsMs Only in the answer to create. Milliseconds of each step, and `total`. A create that took a machine of the warm pool
+	// has the step `claim`; one that booted a machine has `start_vmm`.
 	TimingsMs *map[string]float64 `json:"timings_ms,omitempty"`
 
 	// UnresponsiveSince Set when the guest did not answer a call, although its machine runs. The sandbox stays `running`: calls are still
@@ -500,6 +535,12 @@ type SandboxCreate struct {
 
 	// Egress Whether the sandbox reaches the internet. Default true.
 	Egress *bool `json:"egress,omitempty"`
+
+	// EgressPolicy What of the outside a sandbox may reach; without rules everything but the addresses that are always closed (private ranges, the host). Rules are
+	// `example.com` (that name), `*.example.com` (all names below it, not itself), `203.0.113.7` or `203.0.113.0/24`, each for all ports or with
+	// `:443` or `:8000-8010` behind it (IPv6 in brackets then: `[2001:db8::1]:443`). Each list has at most 1000 rules, together at most 64 KiB. Rules are answered in the form in which
+	// events name them: lower case, names in their ASCII form. `docs/egress.md` says how they are enforced.
+	EgressPolicy *EgressPolicy `json:"egress_policy,omitempty"`
 
 	// Env Environment of everything that runs in the sandbox. It is not shown again, since it may hold secrets.
 	Env *map[string]string `json:"env,omitempty"`
@@ -541,9 +582,15 @@ type SandboxCreate struct {
 // SandboxEvent defines model for SandboxEvent.
 type SandboxEvent struct {
 	// Cause One word: what brought it about. `create`, `delete` and `update` are calls; `create_failed`; `idle_timeout` and `max_lifetime`; `machine_exit`:
-	// the machine ended by itself; `restart`: found when the server started; `cleanup`: an earlier attempt did not get through; `guest`.
-	Cause string            `json:"cause"`
-	Data  map[string]string `json:"data"`
+	// the machine ended by itself; `restart`: found when the server started; `cleanup`: an earlier attempt did not get through; `guest`;
+	// `policy`: its network refused something that the guest asked for.
+	Cause string `json:"cause"`
+
+	// Data More about it, by type. `egress_denied`: `protocol` (`tcp`, `udp` or `dns`), `host` (the name that was asked for or that
+	// decided, if there was one), `ip` and `port` (not with `dns`), `rule` (what hit: `deny example.com`, `allow list` when no rule of it matched,
+	// `egress: false`, `closed addresses`, …), `why` (a few words), and `count`: how many there were. The first
+	// one is an event at once, equal ones after it are counted and are one event together, so that a guest cannot flood the events. One without a destination counts those to many others.
+	Data map[string]string `json:"data"`
 
 	// Id Grows from event to event.
 	Id int64 `json:"id"`
@@ -556,8 +603,8 @@ type SandboxEvent struct {
 	State string    `json:"state"`
 	Time  time.Time `json:"time"`
 
-	// Type The status that the sandbox got (`creating`, `running`, `stopping`, `stopped`, `failed`, …), `create_failed`, `updated`, or what else
-	// happened: `unresponsive`, `responsive`. Skip types you do not know.
+	// Type The status that the sandbox got (`creating`, `running`, `stopping`, `stopped`, `failed`, …), `create_failed`, `updated`, `egress_changed`, or what else
+	// happened: `unresponsive`, `responsive`, `egress_denied`. Skip types you do not know.
 	Type string `json:"type"`
 }
 
@@ -717,6 +764,9 @@ type ListSandboxesParams struct {
 	// Status Only this status. `any` also shows stopped ones, which are left out without it.
 	Status *string `form:"status,omitempty" json:"status,omitempty"`
 
+	// Template Only sandboxes of this template.
+	Template *string `form:"template,omitempty" json:"template,omitempty"`
+
 	// Metadata Only sandboxes whose metadata has this `key=value`. May be repeated; all must match.
 	Metadata *[]string `form:"metadata,omitempty" json:"metadata,omitempty"`
 }
@@ -834,6 +884,9 @@ type CreateSandboxJSONRequestBody = SandboxCreate
 
 // UpdateSandboxJSONRequestBody defines body for UpdateSandbox for application/json ContentType.
 type UpdateSandboxJSONRequestBody = SandboxUpdate
+
+// SetEgressJSONRequestBody defines body for SetEgress for application/json ContentType.
+type SetEgressJSONRequestBody = EgressSet
 
 // ExecJSONRequestBody defines body for Exec for application/json ContentType.
 type ExecJSONRequestBody = ExecRequest

@@ -20,6 +20,10 @@ func (f *Floors) Open(ctx context.Context, name string) (bench.Probe, error) {
 		return bench.Probe{Once: f.firstExec}, nil
 	case bench.FloorRoundTrip:
 		return bench.Probe{Once: f.roundTrip}, nil
+	case bench.FloorHandOffRoundTrip:
+		return bench.Probe{Once: f.handOffRoundTrip}, nil
+	case bench.FloorRefill:
+		return bench.Probe{Once: f.refill}, nil
 	case bench.FloorDelete:
 		return bench.Probe{Once: f.remove}, nil
 	case bench.FloorColdBoot:
@@ -121,6 +125,53 @@ func (f *Floors) roundTrip(ctx context.Context) (bench.Sample, error) {
 	begin := time.Now()
 	err = m.free(ctx)
 	return bench.Sample{Took: started.Took + exec.Took + time.Since(begin)}, err
+}
+
+// refill leaves out what giving the machine its identity and its memory takes.
+func (f *Floors) refill(ctx context.Context) (bench.Sample, error) {
+	return f.with(ctx, false, func(m *machine, started bench.Sample) (bench.Sample, error) {
+		if err := m.refresh(ctx); err != nil {
+			return bench.Sample{}, err
+		}
+		exec, err := m.exec(ctx, "python", "print(1)", "1\n")
+		started.Took += exec.Took
+		started.Steps["first_exec"] = millis(exec.Took)
+		return started, err
+	})
+}
+
+// handOffRoundTrip is the round trip of a machine that waits: it has answered a
+// call and has all its memory, like one of a pool.
+func (f *Floors) handOffRoundTrip(ctx context.Context) (bench.Sample, error) {
+	m, _, err := f.start(ctx, false)
+	if err != nil {
+		return bench.Sample{}, err
+	}
+	// An error leaves the machine to Close.
+	if err := m.refresh(ctx); err != nil {
+		return bench.Sample{}, err
+	}
+	if err := m.m.ResizeMemory(ctx, f.cfg.MemoryMB); err != nil {
+		return bench.Sample{}, err
+	}
+	if _, err := m.exec(ctx, "python", "print(1)", "1\n"); err != nil {
+		return bench.Sample{}, err
+	}
+	if err := m.m.Pause(ctx); err != nil {
+		return bench.Sample{}, err
+	}
+	begin := time.Now()
+	if err := f.commit(ctx); err != nil {
+		return bench.Sample{}, err
+	}
+	if err := m.m.Resume(ctx); err != nil {
+		return bench.Sample{}, err
+	}
+	if _, err := m.exec(ctx, "python", "print(1)", "1\n"); err != nil {
+		return bench.Sample{}, err
+	}
+	err = m.free(ctx)
+	return bench.Sample{Took: time.Since(begin)}, err
 }
 
 // inOne measures each in one machine that has its identity and its memory.

@@ -59,8 +59,11 @@ func TestRealFloors(t *testing.T) {
 		bench.FloorColdBoot:     {"start", "start_launch", "cont", "agent"},
 		bench.FloorRoundTrip:    nil,
 		bench.FloorHandOff:      {"commit", "cont", "hello"},
+		bench.FloorRefill:       {"start", "cont", "agent", "first_exec"},
 		bench.FloorExec:         nil,
 		bench.FloorDownload256K: nil,
+
+		bench.FloorHandOffRoundTrip: nil,
 	} {
 		t.Run(name, func(t *testing.T) { sample(ctx, t, f, name, steps) })
 	}

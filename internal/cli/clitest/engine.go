@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/progress"
+	"ramet.dev/ramet/internal/tlscert"
 )
 
 // Engine is the server for tests of 'up' and 'down'. It serves a fake for real,
@@ -52,13 +54,22 @@ func (Engine) Serve(ctx context.Context, s config.Server) error {
 	if err != nil {
 		return err
 	}
-	info, err := config.ThisProcess(config.ListenURL(l.Addr().String()), "1.2.3-test")
+	info, err := config.ThisProcess(config.ListenURL(l.Addr().String(), s.TLS.Enabled()), "1.2.3-test")
 	if err != nil {
 		return err
 	}
 	srv := &http.Server{Handler: New(files).Handler(), ReadHeaderTimeout: 5 * time.Second}
+	serve := func() error { return srv.Serve(l) }
+	if s.TLS.Enabled() {
+		certs, err := tlscert.Open(s.TLS, l.Addr(), config.Home(s.Home).ACME(), slog.Default())
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		srv.TLSConfig, info.LocalCert = certs.Config(), certs.LocalCert()
+		serve = func() error { return srv.ServeTLS(l, "", "") }
+	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
+	go func() { served <- serve() }()
 	if err := info.Write(config.Home(s.Home)); err != nil {
 		return errors.Join(err, srv.Close(), <-served)
 	}

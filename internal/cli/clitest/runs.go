@@ -77,7 +77,8 @@ func quote(s string) json.RawMessage {
 // begin registers a run and starts its answer.
 func (s *Server) begin(w http.ResponseWriter, box string) (string, *run, *emitter) {
 	s.mu.Lock()
-	id := fmt.Sprintf("run-%d", len(s.runs)+1)
+	s.begun++ // a run that has sent its exit may still be in s.runs
+	id := fmt.Sprintf("run-%d", s.begun)
 	r := &run{box: box, signals: make(chan string, 8)}
 	r.stdin, r.feed = io.Pipe()
 	s.runs[id] = r

@@ -37,6 +37,7 @@ type Server struct {
 	projects  map[string]v1.Project
 	runs      map[string]*run
 	made      int
+	begun     int // runs
 }
 
 // box is a sandbox.
@@ -117,11 +118,12 @@ func (s *Server) GetInfo(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// GetCapacity implements the API.
+// GetCapacity implements the API. The pool is of larger machines than those of a
+// create without wishes, which are all booted.
 func (s *Server) GetCapacity(w http.ResponseWriter, _ *http.Request) {
 	all := v1.PoolCounters{Size: 8, Ready: 7, Warming: 1, Hits: 30, Misses: 10, HitRate: 0.75, OnDemandBootMsMean: 312.4, RefillMsMean: 401, RefillMsLast: 390}
 	answer(w, v1.Capacity{Machines: 2, Pool: all, Pools: []v1.Pool{{
-		Template: "default", Vcpus: 2, MemoryMb: 1024, DiskMb: 4096, Size: all.Size, Ready: all.Ready, Warming: all.Warming,
+		Template: "default", Vcpus: 4, MemoryMb: 1024, DiskMb: 4096, Size: all.Size, Ready: all.Ready, Warming: all.Warming,
 		Hits: all.Hits, Misses: all.Misses, HitRate: all.HitRate, OnDemandBootMsMean: all.OnDemandBootMsMean,
 		RefillMsMean: all.RefillMsMean, RefillMsLast: all.RefillMsLast,
 	}}})
@@ -152,7 +154,8 @@ func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request, _ v1.Crea
 	b := &box{env: valueOr(req.Env, nil), dir: filepath.Join(s.dir, id), Sandbox: v1.Sandbox{
 		Id: id, State: "ready", Status: "running", Template: template, TemplateHash: s.templates[template].Hash,
 		MemoryMb: memory, Vcpus: valueOr(req.Vcpus, 2), DiskMb: valueOr(req.DiskMb, 4096), Egress: valueOr(req.Egress, true),
-		Metadata: valueOr(req.Metadata, map[string]string{}), Isolation: "emulated", Region: "local", Node: "testnode",
+		EgressPolicy: policyOf(valueOr(req.EgressPolicy, v1.EgressPolicy{})),
+		Metadata:     valueOr(req.Metadata, map[string]string{}), Isolation: "emulated", Region: "local", Node: "testnode",
 		IdleTimeoutS: valueOr(req.IdleTimeoutS, 0), MaxLifetimeS: valueOr(req.MaxLifetimeS, 0),
 		CreatedAt: now, UpdatedAt: now,
 	}}
@@ -185,7 +188,7 @@ func (s *Server) ListSandboxes(w http.ResponseWriter, _ *http.Request, params v1
 		if status == "" && b.Status == "stopped" || status != "" && status != "any" && status != b.Status {
 			continue
 		}
-		matches := true
+		matches := valueOr(params.Template, b.Template) == b.Template
 		for _, kv := range valueOr(params.Metadata, nil) {
 			k, v, _ := strings.Cut(kv, "=")
 			matches = matches && b.Metadata[k] == v
@@ -261,6 +264,34 @@ func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id v1.San
 			b.Metadata[k] = *v
 		}
 	}
+	answer(w, b.Sandbox)
+}
+
+// policyOf fills in what a policy leaves out, as the server does.
+func policyOf(p v1.EgressPolicy) v1.EgressPolicy {
+	allow, deny, order := valueOr(p.Allow, []string{}), valueOr(p.Deny, []string{}), valueOr(p.Order, sandbox.EgressDenyFirst)
+	return v1.EgressPolicy{Allow: &allow, Deny: &deny, Order: &order}
+}
+
+// SetEgress implements the API.
+func (s *Server) SetEgress(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
+	req, ok := read[v1.EgressSet](w, r)
+	if !ok {
+		return
+	}
+	b := s.live(w, id)
+	if b == nil {
+		return
+	}
+	for _, rule := range valueOr(req.EgressPolicy.Allow, nil) {
+		if strings.Contains(rule, " ") {
+			fail(w, 400, "invalid_egress_policy", fmt.Sprintf("egress rule %q is neither a domain nor an address or range", rule))
+			return
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.Egress, b.EgressPolicy = req.Egress, policyOf(req.EgressPolicy)
 	answer(w, b.Sandbox)
 }
 

@@ -43,6 +43,8 @@ type Machines struct {
 
 	dir   string
 	exits chan sandbox.MachineExit
+	// Refused is what the networks of the guests refuse; tests send it.
+	Refused chan sandbox.EgressDenial
 
 	mu       sync.Mutex
 	machines map[sandbox.InstanceID]*machine // guarded by mu
@@ -58,13 +60,17 @@ type machine struct {
 	served chan struct{}
 
 	mu     sync.Mutex
-	client *guest.Client // guarded by mu
-	port   *switchable   // guarded by mu
+	reach  sandbox.Sandbox // guarded by mu; the record that says what it may reach
+	client *guest.Client   // guarded by mu
+	port   *switchable     // guarded by mu
 }
 
 // NewMachines makes Machines that keep the files of their guests below dir.
 func NewMachines(dir string) *Machines {
-	return &Machines{dir: dir, exits: make(chan sandbox.MachineExit, 64), machines: make(map[sandbox.InstanceID]*machine)}
+	return &Machines{
+		dir: dir, exits: make(chan sandbox.MachineExit, 64), machines: make(map[sandbox.InstanceID]*machine),
+		Refused: make(chan sandbox.EgressDenial),
+	}
 }
 
 // LongNames makes every guest that starts after it a hostile one, whose listings have n
@@ -89,7 +95,7 @@ func (m *Machines) Start(ctx context.Context, r control.StartRequest) (control.S
 	a := newAgent(root, r.Sandbox.Env)
 	hostEnd, guestEnd := net.Pipe()
 	life, cancel := context.WithCancel(context.Background())
-	v := &machine{root: root, agent: a, cancel: cancel, served: make(chan struct{}), port: newSwitchable(hostEnd)}
+	v := &machine{root: root, agent: a, cancel: cancel, served: make(chan struct{}), port: newSwitchable(hostEnd), reach: r.Sandbox}
 	mux := http.NewServeMux()
 	mux.Handle(agentv1connect.NewMachineHandler(a))
 	mux.Handle(agentv1connect.NewExecHandler(execService{a}))
@@ -233,6 +239,32 @@ func (m *Machines) Stats(id sandbox.InstanceID) (sandbox.MachineStats, error) {
 	_, err := m.get(id)
 	return sandbox.MachineStats{PSSBytes: 47 << 20, OwnPages: 600, DiskBytes: 1 << 20, CPUTime: time.Second}, err
 }
+
+// SetEgress keeps what a fake machine may reach.
+func (m *Machines) SetEgress(sb sandbox.Sandbox) error {
+	v, err := m.get(sb.Instance)
+	if err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.reach = sb
+	return nil
+}
+
+// Egress returns what a fake machine may reach.
+func (m *Machines) Egress(id sandbox.InstanceID) (bool, sandbox.EgressPolicy) {
+	v, err := m.get(id)
+	if err != nil {
+		return false, sandbox.EgressPolicy{}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.reach.Egress, v.reach.EgressPolicy
+}
+
+// Denials delivers what tests send to Refused.
+func (m *Machines) Denials() <-chan sandbox.EgressDenial { return m.Refused }
 
 // Exits delivers crashes.
 func (m *Machines) Exits() <-chan sandbox.MachineExit { return m.exits }

@@ -354,3 +354,29 @@ func TestAwaitUevent(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 }
+
+// What is right already is left alone: each step of a hand-off counts.
+func TestRefreshLeavesAloneWhatIsRight(t *testing.T) {
+	m := NewMachine(noExec{}, t.TempDir(), slog.New(slog.DiscardHandler))
+	names := func(r *agentv1.RefreshRequest) string {
+		var all []string
+		for _, s := range m.refreshSteps(t.Context(), r) {
+			all = append(all, s.name)
+		}
+		return strings.Join(all, ", ")
+	}
+	r := &agentv1.RefreshRequest{UnixNanos: 1, Entropy: make([]byte, 32), Hostname: "a", MachineId: strings.Repeat("0", 32), Reseed: true}
+	const all = "set clock, add entropy, set hostname, set machine id, renew what runs code, thaw"
+	if got := names(r); got != all {
+		t.Errorf("the first refresh takes %s", got)
+	}
+	m.hostname, m.machineID, m.thawed = r.Hostname, r.MachineId, true
+	if got := names(r); got != "set clock, add entropy, renew what runs code" {
+		t.Errorf("one of the same identity takes %s", got)
+	}
+	r.Hostname, r.MachineId = "b", strings.Repeat("1", 32)
+	m.thawed = false // it was frozen
+	if got := names(r); got != all {
+		t.Errorf("one of another identity takes %s", got)
+	}
+}

@@ -22,8 +22,12 @@ const (
 	moduleList = "/modules.list"
 
 	cgroupRoot = "/sys/fs/cgroup"
-	// UserCgroup holds every process that is not the agent.
+	// UserCgroup holds every process that is not the agent, in the two below it.
 	UserCgroup = cgroupRoot + "/user"
+	// MainCgroup is where processes are started.
+	MainCgroup = UserCgroup + "/main"
+	// SpareCgroup is where they are started while there is no room in MainCgroup.
+	SpareCgroup = UserCgroup + "/spare"
 
 	portName = "ramet.agent"
 )

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -70,38 +69,6 @@ func linkDevices() error {
 		}
 	}
 	return nil
-}
-
-// makeCgroups makes the group of everything that the user starts. The agent
-// stays in the root group: there it competes as one task against that whole
-// group, so it gets its share of the CPU however many processes the user has.
-// The kernel's out-of-memory killer never takes PID 1.
-func makeCgroups() error {
-	for _, controller := range []string{"cpu", "memory", "pids"} {
-		err := os.WriteFile(cgroupRoot+"/cgroup.subtree_control", []byte("+"+controller), 0)
-		if err != nil {
-			return fmt.Errorf("enable %s: %w", controller, err)
-		}
-	}
-	_ = os.WriteFile(cgroupRoot+"/cgroup.subtree_control", []byte("+io"), 0) // where the kernel has it
-	if err := os.Mkdir(UserCgroup, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return limitProcesses(UserCgroup)
-}
-
-// limitProcesses leaves the agent some of the threads that the kernel allows,
-// so that a fork bomb does not stop it.
-func limitProcesses(dir string) error {
-	text, err := os.ReadFile("/proc/sys/kernel/threads-max")
-	if err != nil {
-		return err
-	}
-	threads, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(threads*4/5)), 0)
 }
 
 func setLimits() error {

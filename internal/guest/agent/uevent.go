@@ -14,14 +14,11 @@ import (
 // is lost between the two.
 func awaitUevent(timeout time.Duration, check func() (bool, error)) error {
 	deadline := time.Now().Add(timeout)
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
+	fd, err := subscribeUevents()
 	if err != nil {
-		return fmt.Errorf("uevent socket: %w", err)
+		return err
 	}
 	defer unix.Close(fd)
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1}); err != nil {
-		return fmt.Errorf("uevent socket: %w", err)
-	}
 	buf := make([]byte, 4096)
 	for {
 		if ok, err := check(); ok || err != nil {
@@ -45,4 +42,26 @@ func awaitUevent(timeout time.Duration, check func() (bool, error)) error {
 			}
 		}
 	}
+}
+
+// subscribeUevents returns a non-blocking socket that gets the kernel's events.
+func subscribeUevents() (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
+	if err != nil {
+		return -1, fmt.Errorf("uevent socket: %w", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1}); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("uevent socket: %w", err)
+	}
+	return fd, nil
+}
+
+// openUevents returns the kernel's events, one with each Read, until it is closed.
+func openUevents() (*os.File, error) {
+	fd, err := subscribeUevents()
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "uevents"), nil
 }

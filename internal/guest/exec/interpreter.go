@@ -26,6 +26,7 @@ type interpreter struct {
 	base   map[string]string
 	frames frameReader
 	oomWas uint64
+	notice string // set when it is in the spare group
 
 	started chan struct{} // closed when it is ready
 	gone    chan struct{} // closed when it has ended and its call too
@@ -90,7 +91,7 @@ func (r *repl) launchLocked() (*interpreter, error) {
 		if info, statErr := os.Stat(dir); statErr != nil || !info.IsDir() {
 			dir = "/"
 		}
-		in.proc, err = r.s.startInCgroup(&exec.Cmd{
+		in.proc, in.notice, err = r.s.startInCgroup(&exec.Cmd{
 			Path: r.s.cfg.Python, Args: []string{r.s.cfg.Python, "/proc/self/fd/4"}, Dir: dir,
 			Env:    environ(in.base, r.s.cfg.PythonEnv, r.env),
 			Stdout: stdout, Stderr: stderr, ExtraFiles: []*os.File{theirs, r.script},
@@ -206,6 +207,7 @@ func (in *interpreter) becomeReady(m *message) error {
 		return nil
 	}
 	in.ready = true
+	in.r.notice = in.notice
 	in.r.s.log.Info("python interpreter is ready", "pid", in.proc.Pid, "python", m.Python, "ipython", m.IPython)
 	if frames, err := in.settleLocked(); err != nil {
 		return err
@@ -312,6 +314,10 @@ func (in *interpreter) died() {
 	}
 	exit := in.exit(status)
 	r.s.log.Warn("python interpreter ended", "pid", in.proc.Pid, "message", exit.GetMessage(), "ready", in.ready)
+	if !in.ready && in.notice == "" && in.r.s.cfg.SpareCgroup != "" && in.r.s.oom.read() > in.oomWas {
+		r.spawnLocked() // in the spare group, which has memory of its own
+		return
+	}
 	if !in.ready {
 		// Starting it again would most likely end the same way.
 		for _, c := range r.queue {

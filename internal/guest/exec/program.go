@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -157,7 +156,8 @@ func (e *execution) start(p *program) (err error) {
 		defer file.Close()
 	}
 	e.oomWas = e.s.oom.read()
-	e.proc, err = e.s.startInCgroup(cmd)
+	var spare string
+	e.proc, spare, err = e.s.startInCgroup(cmd)
 	if err != nil {
 		out.close()
 		if stdin != nil {
@@ -170,6 +170,7 @@ func (e *execution) start(p *program) (err error) {
 	e.r.stdin, e.r.had = stdin, p.stdin
 	e.r.mu.Unlock()
 	e.r.begin(e.proc.Pid, e.proc.SignalGroup)
+	e.r.stderr([]byte(spare))
 	if p.timeout > 0 {
 		e.mu.Lock()
 		e.limit = time.AfterFunc(p.timeout, e.timeout)
@@ -238,37 +239,6 @@ func (s *Service) command(p *program, user *User) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// startInCgroup starts a command inside the user cgroup. Where the kernel
-// cannot create a process in a cgroup, it is moved right after.
-func (s *Service) startInCgroup(cmd *exec.Cmd) (*reap.Process, error) {
-	if s.cfg.Cgroup == "" {
-		return s.cfg.Reaper.Start(cmd)
-	}
-	dir, err := os.Open(s.cfg.Cgroup)
-	if err != nil {
-		return nil, fmt.Errorf("open user cgroup: %w", err)
-	}
-	defer dir.Close()
-	again := *cmd // a Cmd can be started once
-	attr := *cmd.SysProcAttr
-	again.SysProcAttr = &attr
-	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
-	p, err := s.cfg.Reaper.Start(cmd)
-	if err == nil || !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EBADF) &&
-		!errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EBUSY) {
-		return p, err
-	}
-	p, err = s.cfg.Reaper.Start(&again)
-	if err != nil {
-		return nil, err
-	}
-	procs := filepath.Join(s.cfg.Cgroup, "cgroup.procs")
-	if err := os.WriteFile(procs, []byte(strconv.Itoa(p.Pid)), 0); err != nil {
-		s.log.Warn("process is outside the user cgroup", "pid", p.Pid, "error", err)
-	}
-	return p, nil
-}
-
 // describeStart turns what execve said into a sentence.
 func describeStart(err error, p *program, cmd *exec.Cmd) error {
 	name := p.argv[0]
@@ -279,6 +249,8 @@ func describeStart(err error, p *program, cmd *exec.Cmd) error {
 		return startFailed(codeNotExecutable, "cannot start %s in %s: permission denied", name, cmd.Dir)
 	case errors.Is(err, unix.ENOEXEC):
 		return startFailed(codeNotExecutable, "cannot start %s: it is neither a program for this machine nor a script with a #! line", name)
+	case errors.Is(err, errTooMany):
+		return startFailed(codeNotExecutable, "cannot start %s: %v", name, errTooMany)
 	case errors.Is(err, unix.E2BIG):
 		return startFailed(codeNotExecutable, "cannot start %s: arguments and environment are too long", name)
 	}

@@ -35,7 +35,8 @@ type repl struct {
 	active *call        // given to the interpreter
 	number uint64       // of the last call
 	env    map[string]string
-	lost   bool // the next call must be told that state was lost
+	lost   bool   // the next call must be told that state was lost
+	notice string // what the next call must be told about its interpreter
 	late   late
 	closed bool
 }
@@ -184,6 +185,8 @@ func (r *repl) dispatchLocked() {
 		r.lost = false
 		c.run.stderr([]byte(lostNotice))
 	}
+	c.run.stderr([]byte(r.notice))
+	r.notice = ""
 	for _, e := range r.late.take() {
 		c.run.journal.append(e)
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,10 @@ type Config struct {
 	// Cgroup is the directory of the cgroup (version 2) of user processes.
 	// Empty: processes stay in the agent's.
 	Cgroup string
+	// MainCgroup and SpareCgroup are the directories of two groups below Cgroup. Processes
+	// are started in the first and, while that has no room for one, in the other.
+	// Empty: in Cgroup.
+	MainCgroup, SpareCgroup string
 	// Python is the interpreter. Default: /usr/bin/python3.
 	Python string
 	// PythonEnv is added to the environment of the interpreter alone.
@@ -63,6 +68,7 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
+	defaultTo(&c.MainCgroup, c.Cgroup)
 	defaultTo(&c.Python, "/usr/bin/python3")
 	defaultTo(&c.Bash, "/bin/bash")
 	defaultTo(&c.Users.Passwd, "/etc/passwd")
@@ -97,6 +103,7 @@ type Service struct {
 	log      *slog.Logger
 	journals *journalConfig
 	oom      oomCounter
+	startIn  func(*exec.Cmd, string) (*reap.Process, error) // startInGroup; tests make it fail
 	repl     *repl
 	runs     registry
 
@@ -130,6 +137,7 @@ func New(cfg Config) (*Service, error) {
 			ram: budget{limit: cfg.MemoryTotal}, disk: budget{limit: cfg.SpoolTotal},
 		},
 	}
+	s.startIn = s.startInGroup
 	s.runs.init(&s.cfg)
 	repl, err := newREPL(s)
 	if err != nil {

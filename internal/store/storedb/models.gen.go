@@ -70,4 +70,5 @@ type Sandbox struct {
 	Idempotency       string
 	IdleTimeoutMs     int64
 	MaxLifetimeMs     int64
+	EgressPolicy      string
 }

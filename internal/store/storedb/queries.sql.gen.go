@@ -197,7 +197,7 @@ func (q *Queries) GetProject(ctx context.Context, name string) (Project, error) 
 }
 
 const getSandbox = `-- name: GetSandbox :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes WHERE id = ?1 AND project = ?2
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy FROM sandboxes WHERE id = ?1 AND project = ?2
 `
 
 type GetSandboxParams struct {
@@ -231,12 +231,13 @@ func (q *Queries) GetSandbox(ctx context.Context, arg GetSandboxParams) (Sandbox
 		&i.Idempotency,
 		&i.IdleTimeoutMs,
 		&i.MaxLifetimeMs,
+		&i.EgressPolicy,
 	)
 	return i, err
 }
 
 const getSandboxForChange = `-- name: GetSandboxForChange :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes WHERE id = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy FROM sandboxes WHERE id = ?1
 `
 
 func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, error) {
@@ -265,6 +266,7 @@ func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, 
 		&i.Idempotency,
 		&i.IdleTimeoutMs,
 		&i.MaxLifetimeMs,
+		&i.EgressPolicy,
 	)
 	return i, err
 }
@@ -348,8 +350,8 @@ func (q *Queries) InsertProject(ctx context.Context, arg InsertProjectParams) (i
 const insertSandbox = `-- name: InsertSandbox :exec
 INSERT INTO sandboxes (id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since,
     instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency,
-    idle_timeout_ms, max_lifetime_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    idle_timeout_ms, max_lifetime_ms, egress_policy)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 `
 
 type InsertSandboxParams struct {
@@ -375,6 +377,7 @@ type InsertSandboxParams struct {
 	Idempotency       string
 	IdleTimeoutMs     int64
 	MaxLifetimeMs     int64
+	EgressPolicy      string
 }
 
 func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) error {
@@ -401,6 +404,7 @@ func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) er
 		arg.Idempotency,
 		arg.IdleTimeoutMs,
 		arg.MaxLifetimeMs,
+		arg.EgressPolicy,
 	)
 	return err
 }
@@ -621,12 +625,13 @@ func (q *Queries) ListProjects(ctx context.Context) ([]Project, error) {
 }
 
 const listSandboxes = `-- name: ListSandboxes :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy FROM sandboxes
 WHERE project = ?1
   AND (created_at < ?2 OR (created_at = ?2 AND id < ?3))
   AND (state = ?4 OR ?4 = 'any' OR (?4 = '' AND state <> 'stopped'))
+  AND (template = ?5 OR ?5 = '')
 ORDER BY created_at DESC, id DESC
-LIMIT ?5
+LIMIT ?6
 `
 
 type ListSandboxesParams struct {
@@ -634,6 +639,7 @@ type ListSandboxesParams struct {
 	BeforeTime int64
 	BeforeID   string
 	State      string
+	Template   string
 	MaxRows    int64
 }
 
@@ -644,6 +650,7 @@ func (q *Queries) ListSandboxes(ctx context.Context, arg ListSandboxesParams) ([
 		arg.BeforeTime,
 		arg.BeforeID,
 		arg.State,
+		arg.Template,
 		arg.MaxRows,
 	)
 	if err != nil {
@@ -676,6 +683,7 @@ func (q *Queries) ListSandboxes(ctx context.Context, arg ListSandboxesParams) ([
 			&i.Idempotency,
 			&i.IdleTimeoutMs,
 			&i.MaxLifetimeMs,
+			&i.EgressPolicy,
 		); err != nil {
 			return nil, err
 		}
@@ -770,7 +778,7 @@ func (q *Queries) PutIntent(ctx context.Context, arg PutIntentParams) error {
 }
 
 const sandboxOfIdempotency = `-- name: SandboxOfIdempotency :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy FROM sandboxes
 WHERE project = ?1 AND idempotency = ?2 AND idempotency <> '' AND created_at > ?3
   AND state NOT IN ('creating', 'stopping', 'stopped', 'failed')
 LIMIT 1
@@ -808,12 +816,13 @@ func (q *Queries) SandboxOfIdempotency(ctx context.Context, arg SandboxOfIdempot
 		&i.Idempotency,
 		&i.IdleTimeoutMs,
 		&i.MaxLifetimeMs,
+		&i.EgressPolicy,
 	)
 	return i, err
 }
 
 const sandboxOfInstance = `-- name: SandboxOfInstance :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes WHERE instance = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy FROM sandboxes WHERE instance = ?1
 `
 
 func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandbox, error) {
@@ -842,12 +851,13 @@ func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandb
 		&i.Idempotency,
 		&i.IdleTimeoutMs,
 		&i.MaxLifetimeMs,
+		&i.EgressPolicy,
 	)
 	return i, err
 }
 
 const sandboxesOfNode = `-- name: SandboxesOfNode :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
 `
 
 // Everything that is or may be on the host: all but the stopped.
@@ -883,6 +893,7 @@ func (q *Queries) SandboxesOfNode(ctx context.Context, node string) ([]Sandbox, 
 			&i.Idempotency,
 			&i.IdleTimeoutMs,
 			&i.MaxLifetimeMs,
+			&i.EgressPolicy,
 		); err != nil {
 			return nil, err
 		}
@@ -925,8 +936,8 @@ const updateSandbox = `-- name: UpdateSandbox :execrows
 UPDATE sandboxes SET template_hash = ?1, state = ?2, fail_reason = ?3,
     unresponsive_since = ?4, instance = ?5, vcpus = ?6, memory_mb = ?7,
     disk_mb = ?8, isolation = ?9, egress = ?10, env = ?11, metadata = ?12, updated_at = ?13,
-    idle_timeout_ms = ?14, max_lifetime_ms = ?15
-WHERE id = ?16 AND state = ?17
+    idle_timeout_ms = ?14, max_lifetime_ms = ?15, egress_policy = ?16
+WHERE id = ?17 AND state = ?18
 `
 
 type UpdateSandboxParams struct {
@@ -945,6 +956,7 @@ type UpdateSandboxParams struct {
 	UpdatedAt         int64
 	IdleTimeoutMs     int64
 	MaxLifetimeMs     int64
+	EgressPolicy      string
 	ID                string
 	State             string
 }
@@ -967,6 +979,7 @@ func (q *Queries) UpdateSandbox(ctx context.Context, arg UpdateSandboxParams) (i
 		arg.UpdatedAt,
 		arg.IdleTimeoutMs,
 		arg.MaxLifetimeMs,
+		arg.EgressPolicy,
 		arg.ID,
 		arg.State,
 	)

@@ -199,6 +199,58 @@ func (s *Suite) resize(t *testing.T) {
 	s.deltaWithMoreMemory(t, m, a)
 }
 
+// largeGolden makes a golden snapshot of more than the least memory. What is
+// restored from it has that much at once, and can grow, be saved and be adopted
+// like any other.
+func (s *Suite) largeGolden(t *testing.T) {
+	const mb = 2 * sandbox.MinMemoryMB
+	c := s.Config(t, "", true)
+	c.Shape.MemoryMB = mb
+	m, a := s.RestoredIn(t, c)
+	if got := number(t, a.Call("mem")); got < mb-128 || got > mb {
+		t.Errorf("the cold guest has %d MB of %d", got, mb)
+	}
+	sum := a.Call("dirty", 300, 7)
+	first := sum
+	s.pause(t, m)
+	golden := filepath.Join(t.TempDir(), "large-golden")
+	s.Save(t, m, golden)
+
+	c = s.Config(t, golden, false)
+	c.Shape.MemoryMB = mb
+	n, b := s.RestoredIn(t, c)
+	b.Want(sum, "sum")
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	if err := n.ResizeMemory(ctx, mb); err != nil {
+		t.Errorf("resize to what it has: %v", err)
+	}
+	if got := number(t, b.Call("mem")); got < mb-128 || got > mb {
+		t.Errorf("the restored guest has %d MB of %d", got, mb)
+	}
+	if err := n.ResizeMemory(ctx, mb+256); err != nil {
+		t.Fatalf("resize memory: %v", err)
+	}
+	sum = b.Call("dirty", 400, 9)
+	s.pause(t, n)
+	delta := filepath.Join(t.TempDir(), "large-delta")
+	s.Save(t, n, delta)
+	if err := n.Release(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.NewDriver(t).Adopt(ctx, c)
+	if err != nil {
+		t.Fatalf("adopt: %v", err)
+	}
+	s.Resume(t, again)
+	Dial(t, again).Want(sum, "sum")
+	_, d := s.Restored(t, delta)
+	d.Want(sum, "sum")
+	// The first one's memory is what it was.
+	_, e := s.RestoredIn(t, vmm.Config{Instance: sandbox.NewInstanceID(), Dir: s.Config(t, golden, false).Dir, Source: c.Source, Shape: c.Shape})
+	e.Want(first, "sum")
+}
+
 // deltaWithMoreMemory saves what was plugged in, too.
 func (s *Suite) deltaWithMoreMemory(t *testing.T, m vmm.Machine, a *Agent) {
 	sum := a.Call("dirty", 300, 5)

@@ -67,6 +67,7 @@ func Run(t *testing.T, subject Subject) {
 		{"DialEndsTheLastStream", s.dialAgain},
 		{"NetworkStream", s.network},
 		{"Resize", s.resize},
+		{"GoldenOfMoreMemory", s.largeGolden},
 		{"KillAndAfter", s.kill},
 		{"GuestShutsDown", s.guestOff},
 		{"Adopt", s.adopt},
