@@ -107,6 +107,29 @@ type Driver interface {
 	Close() error
 }
 
+// Preparer is a Driver that can start the processes of machines ahead, which takes
+// them off the path of a Start.
+type Preparer interface {
+	// Prepare starts a process that waits for what it is to run: a snapshot that has the
+	// same base, image and vCPU count as the snapshot of c.
+	Prepare(ctx context.Context, c Config) (Waiting, error)
+}
+
+// Waiting is the process of a machine that waits.
+type Waiting interface {
+	// Start makes it a machine, as Driver.Start does. Instance and Dir of c are those of
+	// the Prepare. One that cannot be used for c is an ErrNotPrepared, and still
+	// waits; after any other error it is gone.
+	Start(ctx context.Context, c Config) (Machine, error)
+	// Done is closed when the process has ended.
+	Done() <-chan struct{}
+	// Kill ends it and waits until it is gone. Idempotent.
+	Kill(ctx context.Context) error
+}
+
+// ErrNotPrepared is wrapped by Waiting.Start when the process waits for another kind of machine.
+var ErrNotPrepared = errors.New("the waiting process does not fit the machine")
+
 // Machine is one running guest. Its methods are safe for concurrent use, but
 // Pause, Resume, Save and the resizes are serialised by the caller.
 type Machine interface {

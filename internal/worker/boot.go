@@ -79,6 +79,8 @@ type boot struct {
 	plan
 	inst  *Instance
 	agent *guest.Client
+	// waiting is a process that was started ahead; nil without one.
+	waiting *waiter
 	// undo releases what the steps so far have taken, last in first out.
 	undo []func(context.Context) error
 }
@@ -133,7 +135,11 @@ func (w *Worker) boot(ctx context.Context, p plan) (*Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
-	b := &boot{w: w, plan: p, inst: w.newInstance(p.Instance, p.template)}
+	waiting := w.waiting.take(p)
+	if waiting != nil {
+		p.Instance = waiting.id
+	}
+	b := &boot{w: w, plan: p, waiting: waiting, inst: w.newInstance(p.Instance, p.template)}
 	begin := time.Now()
 	for _, s := range steps {
 		t := time.Now()
@@ -176,6 +182,10 @@ func (b *boot) fail(ctx context.Context, name string, err error) error {
 func (b *boot) onFail(f func(context.Context) error) { b.undo = append(b.undo, f) }
 
 func (b *boot) reserve(ctx context.Context) error {
+	if b.waiting != nil {
+		b.onFail(func(context.Context) error { return b.w.waiting.free(b.waiting) })
+		return nil
+	}
 	if err := os.Mkdir(b.inst.dir, 0o700); err != nil {
 		return fmt.Errorf("make the instance's directory: %w", err)
 	}
@@ -184,7 +194,7 @@ func (b *boot) reserve(ctx context.Context) error {
 }
 
 func (b *boot) startVMM(ctx context.Context) error {
-	m, err := b.w.cfg.Driver.Start(ctx, vmm.Config{
+	m, err := b.startMachine(ctx, vmm.Config{
 		Instance: b.Instance,
 		Dir:      b.inst.dir,
 		Source:   vmm.Source{Image: b.template.Image, Snapshot: b.snapshot, Saving: b.saving, DiskOnly: b.DiskOnly},
@@ -199,6 +209,25 @@ func (b *boot) startVMM(ctx context.Context) error {
 	b.inst.machine = m
 	b.onFail(m.Kill)
 	return nil
+}
+
+// startMachine starts it in the process that waits, if that fits.
+func (b *boot) startMachine(ctx context.Context, c vmm.Config) (vmm.Machine, error) {
+	if b.waiting == nil {
+		return b.w.cfg.Driver.Start(ctx, c)
+	}
+	m, err := b.waiting.process.Start(ctx, c)
+	if !errors.Is(err, vmm.ErrNotPrepared) {
+		return m, err
+	}
+	b.w.log.Debug("a waiting process does not fit", "instance", b.Instance, "err", err)
+	if err := b.w.waiting.free(b.waiting); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(b.inst.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the instance's directory: %w", err)
+	}
+	return b.w.cfg.Driver.Start(ctx, c)
 }
 
 func (b *boot) attachNetwork(ctx context.Context) error {

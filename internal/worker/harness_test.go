@@ -73,6 +73,10 @@ func (d *driver) Start(ctx context.Context, c vmm.Config) (vmm.Machine, error) {
 	return d.Driver.Start(ctx, c)
 }
 
+func (d *driver) Prepare(ctx context.Context, c vmm.Config) (vmm.Waiting, error) {
+	return d.Driver.(vmm.Preparer).Prepare(ctx, c)
+}
+
 func (d *driver) Remove(ctx context.Context, dir string) error {
 	d.mu.Lock()
 	f := d.onRemove

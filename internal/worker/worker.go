@@ -39,6 +39,8 @@ type Config struct {
 	Log      *slog.Logger
 	// Pool is what is kept ready; nothing by default. It needs FreeMemoryMB.
 	Pool PoolConfig
+	// Waiting is what is started ahead of that; nothing by default.
+	Waiting WaitingConfig
 	// FreeMemoryMB says how much memory the host could give out now, in MiB.
 	FreeMemoryMB func() (int, error)
 	// UnpromisedMB, when set, says how much of the memory that may be promised to
@@ -67,6 +69,8 @@ type Worker struct {
 	// denials takes what the guests' gateways refuse; what finds it full is dropped.
 	denials chan sandbox.EgressDenial
 	pool    *pool
+	// waiting are processes that were started ahead.
+	waiting *waiting
 
 	// life ends when the worker closes; machines do not depend on it.
 	life  context.Context
@@ -122,6 +126,7 @@ func New(ctx context.Context, cfg Config) (*Worker, error) {
 		flattens:  make(chan struct{}, 1),
 	}
 	w.pool = newPool(w, cfg.Pool)
+	w.waiting = newWaiting(w, cfg.Waiting)
 	return w, nil
 }
 
@@ -414,7 +419,7 @@ func (w *Worker) Close() error {
 
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
-	errs := []error{w.pool.drain(ctx)}
+	errs := []error{w.pool.drain(ctx), w.waiting.drain()}
 	for _, i := range left {
 		errs = append(errs, i.release())
 	}

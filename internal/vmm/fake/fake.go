@@ -38,6 +38,7 @@ type Config struct {
 // Steps that can be made to fail with Host.Fail.
 const (
 	StepStart        = "start"
+	StepPrepare      = "prepare"
 	StepAdopt        = "adopt"
 	StepRemove       = "remove"
 	StepResume       = "resume"
@@ -187,6 +188,39 @@ func (d *Driver) Remove(ctx context.Context, dir string) error {
 	delete(d.host.machines, filepath.Clean(dir))
 	d.host.mu.Unlock()
 	return os.RemoveAll(dir)
+}
+
+// Prepare implements vmm.Preparer.
+func (d *Driver) Prepare(ctx context.Context, c vmm.Config) (vmm.Waiting, error) {
+	if err := errors.Join(d.host.failure(StepPrepare), context.Cause(ctx)); err != nil {
+		return nil, err
+	}
+	return &waiting{d: d, c: c, done: make(chan struct{})}, nil
+}
+
+// waiting is a process that waits: it has nothing but a name.
+type waiting struct {
+	d    *Driver
+	c    vmm.Config
+	once sync.Once
+	done chan struct{}
+}
+
+// Start implements vmm.Waiting.
+func (w *waiting) Start(ctx context.Context, c vmm.Config) (vmm.Machine, error) {
+	if c.Instance != w.c.Instance || c.Shape.VCPUs != w.c.Shape.VCPUs {
+		return nil, vmm.ErrNotPrepared
+	}
+	return w.d.Start(ctx, c)
+}
+
+// Done implements vmm.Waiting.
+func (w *waiting) Done() <-chan struct{} { return w.done }
+
+// Kill implements vmm.Waiting.
+func (w *waiting) Kill(context.Context) error {
+	w.once.Do(func() { close(w.done) })
+	return nil
 }
 
 // Verify implements vmm.Driver.

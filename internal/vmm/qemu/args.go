@@ -28,6 +28,8 @@ const (
 	plugDeviceID = "virtiomem0"
 	diskDeviceID = "disk0"
 	agentPort    = "ramet.agent"
+	// noDiskNode is the disk of a process that waits.
+	noDiskNode = "nodisk"
 )
 
 // translationCacheMB bounds the code that TCG keeps per machine. It is
@@ -65,8 +67,10 @@ type commandLine struct {
 	MemoryShared   bool // golden: writes go to the file
 	MemoryReadOnly bool // QEMU can open the file read-only (8.2 and later)
 
-	// Disks is the chain, lowest first; the last one is writable.
-	Disks []diskArg
+	// Disks is the chain, lowest first; the last one is writable. A process that waits has
+	// none yet, but a disk of NoDiskMB with nothing in it.
+	Disks    []diskArg
+	NoDiskMB int
 	// Descriptors of FIFOs and listening sockets.
 	ConsoleFD, QMPFD, AgentFD, NetworkFD int
 
@@ -104,7 +108,7 @@ func (c commandLine) args() []string {
 	}
 	a = append(a, c.sockets()...)
 	a = append(a, c.disks()...)
-	a = append(a, devices(c.Disks[len(c.Disks)-1].Node)...)
+	a = append(a, devices(c.topNode())...)
 	if c.Incoming {
 		a = append(a, "-incoming", "defer")
 	}
@@ -144,7 +148,17 @@ func (c commandLine) sockets() []string {
 	}
 }
 
+func (c commandLine) topNode() string {
+	if len(c.Disks) == 0 {
+		return noDiskNode
+	}
+	return c.Disks[len(c.Disks)-1].Node
+}
+
 func (c commandLine) disks() []string {
+	if len(c.Disks) == 0 {
+		return []string{"-blockdev", mustJSON(map[string]any{"driver": "null-co", "node-name": noDiskNode, "size": int64(c.NoDiskMB) << 20})}
+	}
 	var a []string
 	backing := ""
 	for i, d := range c.Disks {

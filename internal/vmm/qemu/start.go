@@ -81,21 +81,22 @@ func (d *Driver) Start(ctx context.Context, c vmm.Config) (vmm.Machine, error) {
 }
 
 func (d *Driver) start(ctx context.Context, c vmm.Config, accel string, probing bool, steps []step) (*Machine, error) {
+	s := d.newStart(c, accel)
+	s.probing = probing
+	if err := s.run(ctx, steps); err != nil {
+		return nil, err
+	}
+	return s.m, nil
+}
+
+func (d *Driver) newStart(c vmm.Config, accel string) *start {
 	c.Dir = filepath.Clean(c.Dir)
-	s := &start{d: d, cfg: c, probing: probing}
+	s := &start{d: d, cfg: c}
 	s.rec = record{
 		Instance: c.Instance, CreatedAt: time.Now().UTC(), Golden: c.Golden,
 		Accel: accel, CPUModel: d.cpuModel(accel), QEMUVersion: d.version.now().String(), VCPUs: c.Shape.VCPUs,
 	}
-	defer s.give.close()
-	for _, step := range steps {
-		begin := time.Now()
-		if err := step.run(s, ctx); err != nil {
-			return nil, s.fail(step.name, err)
-		}
-		d.log.Debug("machine start", "instance", c.Instance, "step", step.name, "took", time.Since(begin))
-	}
-	return s.m, nil
+	return s
 }
 
 // fail undoes the steps that were taken. Only the directory itself stays.
@@ -203,21 +204,7 @@ func (s *start) reserve(context.Context) error {
 
 // attachDisk gives the machine its overlay on the image and on the snapshot's layers.
 func (s *start) attachDisk(context.Context) error {
-	if s.manifest != nil {
-		if err := s.d.linkLayers(s.cfg.Source.Snapshot, s.cfg.Dir, s.manifest.Layers); err != nil {
-			return err
-		}
-		for i, l := range s.manifest.Layers {
-			l.Name = layerName(i)
-			s.rec.Layers = append(s.rec.Layers, l)
-		}
-	}
-	top := len(s.rec.Layers)
-	if err := createOverlay(filepath.Join(s.cfg.Dir, layerName(top)), int64(s.rec.DiskMB)<<20); err != nil {
-		return err
-	}
-	s.rec.Layers = withTop(s.rec.Layers, top)
-	args, files, err := openChain(s.cfg.Source.Image.RootExt4, s.cfg.Dir, len(s.rec.Layers))
+	args, files, err := s.makeDisk()
 	if err != nil {
 		return err
 	}
@@ -232,6 +219,25 @@ func (s *start) attachDisk(context.Context) error {
 	}
 	s.cmd.Disks = args
 	return nil
+}
+
+// makeDisk makes the machine's layers, and opens the chain.
+func (s *start) makeDisk() ([]diskArg, []*os.File, error) {
+	if s.manifest != nil {
+		if err := s.d.linkLayers(s.cfg.Source.Snapshot, s.cfg.Dir, s.manifest.Layers); err != nil {
+			return nil, nil, err
+		}
+		for i, l := range s.manifest.Layers {
+			l.Name = layerName(i)
+			s.rec.Layers = append(s.rec.Layers, l)
+		}
+	}
+	top := len(s.rec.Layers)
+	if err := createOverlay(filepath.Join(s.cfg.Dir, layerName(top)), int64(s.rec.DiskMB)<<20); err != nil {
+		return nil, nil, err
+	}
+	s.rec.Layers = withTop(s.rec.Layers, top)
+	return openChain(s.cfg.Source.Image.RootExt4, s.cfg.Dir, len(s.rec.Layers))
 }
 
 // attachMemory gives a golden machine memory of its own that it writes, and

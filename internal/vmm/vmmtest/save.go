@@ -150,3 +150,72 @@ func (s *Suite) flatten(t *testing.T) {
 		}
 	}
 }
+
+// prepared starts machines in processes that were started ahead.
+func (s *Suite) prepared(t *testing.T) {
+	d, ok := s.Driver.(vmm.Preparer)
+	if !ok {
+		t.Log("the driver starts no process ahead")
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	m, a := s.Restored(t, s.Golden)
+	a.Call("set", "who", "parent")
+	a.Call("wdisk", 1<<20, 5, 65536)
+	disk := a.Call("rdisk", 1<<20, 65536)
+	dir, saving := s.capture(t, m, vmm.SaveOptions{Ephemeral: true})
+	for _, from := range []string{s.Golden, dir} {
+		c := s.Config(t, s.Golden, false)
+		w, err := d.Prepare(ctx, c)
+		if err != nil {
+			t.Fatalf("prepare: %v", err)
+		}
+		t.Cleanup(func() { s.removeDir(t, c.Dir) })
+		bad := c
+		bad.Shape.VCPUs = 4
+		if _, err := w.Start(ctx, bad); !errors.Is(err, vmm.ErrNotPrepared) {
+			t.Errorf("a machine of another kind: %v", err)
+		}
+		c.Source.Snapshot = from
+		if from == dir {
+			c.Source.Saving = saving
+		}
+		child, err := w.Start(ctx, c)
+		if err != nil {
+			t.Fatalf("start: %v", err)
+		}
+		s.Resume(t, child)
+		b := Dial(t, child)
+		if from == dir {
+			b.Want("parent", "get", "who")
+			b.Want(disk, "rdisk", 1<<20, 65536)
+		} else {
+			b.Want("golden", "get", "origin")
+		}
+		b.Call("wdisk", 2<<20, 6, 65536)
+		// It is a machine like any other.
+		again, _ := s.capture(t, child, vmm.SaveOptions{})
+		_, g := s.Restored(t, again)
+		g.Want(b.Call("rdisk", 2<<20, 65536), "rdisk", 2<<20, 65536)
+		if _, err := child.Stats(); err != nil {
+			t.Errorf("stats: %v", err)
+		}
+	}
+	c := s.Config(t, s.Golden, false)
+	w, err := d.Prepare(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := w.Kill(ctx); err != nil {
+			t.Errorf("kill: %v", err)
+		}
+	}
+	select {
+	case <-w.Done():
+	default:
+		t.Error("a killed process still waits")
+	}
+	s.removeDir(t, c.Dir)
+}

@@ -64,6 +64,7 @@ func Run(t *testing.T, subject Subject) {
 		{"SaveAndStayPaused", s.stay},
 		{"BootFromTheDiskOfASnapshot", s.diskOnly},
 		{"Flatten", s.flatten},
+		{"Prepared", s.prepared},
 		{"DialEndsTheLastStream", s.dialAgain},
 		{"NetworkStream", s.network},
 		{"Resize", s.resize},
