@@ -251,9 +251,10 @@ func jsonText(b []byte) (string, []byte) {
 	return strings.ToValidUTF8(string(b), "\uFFFD"), b
 }
 
-func deref(s *string) string {
-	if s == nil {
-		return ""
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
 	}
-	return *s
+	return *p
 }

@@ -65,7 +65,10 @@ func New(base, key, userAgent string) (*Client, error) {
 		WriteBufferSize: 64 << 10,
 		ReadBufferSize:  64 << 10,
 	}
-	sign := func(_ context.Context, req *http.Request) error {
+	sign := func(ctx context.Context, req *http.Request) error {
+		if ctx.Value(noWakeKey{}) != nil {
+			req.Header.Set("X-Ramet-Wake", "never")
+		}
 		if key != "" {
 			req.Header.Set("Authorization", "Bearer "+key)
 		}
