@@ -84,7 +84,7 @@ files. PARENT keeps its id and settings; what ran in its own machine ends. The i
 WINNER is retired, and what runs in it goes on under the id of PARENT. It happens
 as a whole or not at all.`,
 		Example: `  child=$(ramet fork 3f2a)
-  ramet run --sandbox $child 'attempt()' && ramet merge 3f2a $child || ramet rm $child`,
+  ramet run --sandbox $child 'attempt()' && ramet merge 3f2a $child`,
 		Args: exactly(2, "PARENT and WINNER"),
 		RunE: withSignals(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			c, err := p.connect()

@@ -37,10 +37,7 @@ func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, r, err)
 		return
 	}
-	timings := s.timed(w, r, begin, steps)
-	out := toSandbox(sb)
-	out.TimingsMs = &timings
-	s.writeJSON(w, r, out)
+	s.writeMachine(w, r, http.StatusOK, sb, s.timed(w, r, begin, steps))
 }
 
 // createRequest merges our names of fields and Podflare's.
@@ -201,7 +198,7 @@ func (s *Server) ListSandboxes(w http.ResponseWriter, r *http.Request, params ra
 	}
 	if more {
 		last := list[len(list)-1]
-		c := cursor(last.CreatedAt, string(last.ID))
+		c := cursor(&control.Position{CreatedAt: last.CreatedAt, ID: last.ID})
 		out.NextCursor = &c
 	}
 	s.writeJSON(w, r, out)
@@ -218,9 +215,9 @@ func pageLimit(limit *int) (int, error) {
 	return *limit, nil
 }
 
-// cursor names a place in a list: behind what was made then and has these digits as its id.
-func cursor(at time.Time, digits string) string {
-	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d.%s", at.UnixMicro(), digits))
+// cursor names a place in a list.
+func cursor(p *control.Position) string {
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d.%s", p.CreatedAt.UnixMicro(), string(p.ID)))
 }
 
 func parseCursor(s string) (*control.Position, error) {
@@ -334,23 +331,12 @@ func (s *Server) writeSandbox(w http.ResponseWriter, r *http.Request, sb sandbox
 	s.writeJSON(w, r, out)
 }
 
-// describeSandbox is toSandbox with the end of the retention, which is in another record.
+// describeSandbox is toSandbox with when it ends, which other records say too.
 func (s *Server) describeSandbox(r *http.Request, sb sandbox.Sandbox) (rametv1.Sandbox, error) {
 	out := toSandbox(sb)
-	if sb.State != sandbox.Hibernated || sb.Hibernation == "" {
-		return out, nil
-	}
-	snap, err := s.control.Snapshot(r.Context(), project(r), sb.Hibernation, sandbox.UseHibernation)
-	switch {
-	case sandbox.KindOf(err) == sandbox.NotFound: // it woke a moment ago
-		return out, nil
-	case err != nil:
-		return out, err
-	}
-	if end := moment(snap.ExpiresAt); end != nil && (out.ExpiresAt == nil || end.Before(*out.ExpiresAt)) {
-		out.ExpiresAt = end
-	}
-	return out, nil
+	end, err := s.control.ExpiresAt(r.Context(), sb)
+	out.ExpiresAt = moment(end)
+	return out, err
 }
 
 // origins are the words for how a sandbox came to be.
@@ -388,10 +374,6 @@ func toSandbox(sb sandbox.Sandbox) rametv1.Sandbox {
 	}
 	if sb.BootNote != "" {
 		out.BootNote = &sb.BootNote
-	}
-	if sb.MaxLifetime > 0 {
-		at := sb.CreatedAt.Add(sb.MaxLifetime).UTC()
-		out.ExpiresAt = &at
 	}
 	if sb.FailReason != "" {
 		out.FailReason = &sb.FailReason

@@ -62,7 +62,7 @@ func (s *Server) snapshotPage(r *http.Request, q control.SnapshotQuery, limit *i
 	}
 	if more {
 		last := list[len(list)-1]
-		c := cursor(last.CreatedAt, string(last.ID))
+		c := cursor(control.SnapshotPosition(last))
 		next = &c
 	}
 	return list, next, nil
@@ -184,7 +184,7 @@ func (s *Server) resumeSpace(w http.ResponseWriter, r *http.Request, id string) 
 		sb, steps, err = s.control.ResumeSpace(r.Context(), project(r), space)
 	}
 	if err == nil && (timers.IdleTimeout != nil || timers.MaxLifetime != nil) {
-		// The sandbox is there: a client that leaves now does not change what it asked for.
+		// The sandbox is there: a client that leaves now does not change what it has asked for.
 		sb, err = s.control.Update(context.WithoutCancel(r.Context()), project(r), sb.ID, timers)
 	}
 	if err != nil {
@@ -192,7 +192,11 @@ func (s *Server) resumeSpace(w http.ResponseWriter, r *http.Request, id string) 
 		return
 	}
 	timings := s.timed(w, r, begin, steps)
-	out := toSandbox(sb)
+	out, err := s.describeSandbox(r, sb)
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
 	out.TimingsMs = &timings
 	var ignored []string
 	if body.Persistent != nil && *body.Persistent != sb.Persistent {

@@ -125,8 +125,13 @@ func (s *Server) forkSandbox(w http.ResponseWriter, r *http.Request, id string) 
 		TimingsMs: s.timed(w, r, begin, forked.Steps),
 	}
 	for _, sb := range forked.Children {
-		out.Children = append(out.Children, sb.ID.String())
-		out.Sandboxes = append(out.Sandboxes, toSandbox(sb))
+		child, err := s.describeSandbox(r, sb)
+		if err != nil {
+			s.writeError(w, r, err)
+			return
+		}
+		out.Children = append(out.Children, child.Id)
+		out.Sandboxes = append(out.Sandboxes, child)
 	}
 	s.writeStatus(w, r, http.StatusCreated, out)
 }

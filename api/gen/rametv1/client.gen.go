@@ -510,7 +510,8 @@ type ClientInterface interface {
 	// HibernateSandbox Hibernate a sandbox
 	//
 	// Saves its memory and disk, and ends its machine: it uses no memory and no CPU until it wakes. Processes, the Python interpreter
-	// and open files are there again then. If it cannot be saved it goes on running. One that is hibernated already is answered at once.
+	// and open files are there again then. Streams of runs end with `sandbox_hibernated`, and what they followed goes on after the wake.
+	// If it cannot be saved it goes on running. One that is hibernated already is answered at once.
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/hibernate (the `HibernateSandbox` operationId).
 	HibernateSandbox(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1617,7 +1618,8 @@ func (c *Client) ForkSandbox(ctx context.Context, id SandboxID, params *ForkSand
 // HibernateSandbox Hibernate a sandbox
 //
 // Saves its memory and disk, and ends its machine: it uses no memory and no CPU until it wakes. Processes, the Python interpreter
-// and open files are there again then. If it cannot be saved it goes on running. One that is hibernated already is answered at once.
+// and open files are there again then. Streams of runs end with `sandbox_hibernated`, and what they followed goes on after the wake.
+// If it cannot be saved it goes on running. One that is hibernated already is answered at once.
 //
 // Corresponds with POST /v1/sandboxes/{id}/hibernate (the `HibernateSandbox` operationId).
 func (c *Client) HibernateSandbox(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5327,7 +5329,8 @@ type ClientWithResponsesInterface interface {
 	// HibernateSandboxWithResponse Hibernate a sandbox
 	//
 	// Saves its memory and disk, and ends its machine: it uses no memory and no CPU until it wakes. Processes, the Python interpreter
-	// and open files are there again then. If it cannot be saved it goes on running. One that is hibernated already is answered at once.
+	// and open files are there again then. Streams of runs end with `sandbox_hibernated`, and what they followed goes on after the wake.
+	// If it cannot be saved it goes on running. One that is hibernated already is answered at once.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -9315,7 +9318,8 @@ func (c *ClientWithResponses) ForkSandboxWithResponse(ctx context.Context, id Sa
 // HibernateSandboxWithResponse Hibernate a sandbox
 //
 // Saves its memory and disk, and ends its machine: it uses no memory and no CPU until it wakes. Processes, the Python interpreter
-// and open files are there again then. If it cannot be saved it goes on running. One that is hibernated already is answered at once.
+// and open files are there again then. Streams of runs end with `sandbox_hibernated`, and what they followed goes on after the wake.
+// If it cannot be saved it goes on running. One that is hibernated already is answered at once.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -71,10 +71,8 @@ type Checkpoint struct {
 	MaxLifetimeS int               `json:"max_lifetime_s"`
 	MemoryMb     int               `json:"memory_mb"`
 	Metadata     map[string]string `json:"metadata"`
-
-	// Name Empty when it has none.
-	Name string `json:"name"`
-	Node string `json:"node"`
+	Name         string            `json:"name"`
+	Node         string            `json:"node"`
 
 	// PausedMs Only in the answer to its create: how long the sandbox stood still.
 	PausedMs   *float64 `json:"paused_ms,omitempty"`
@@ -105,7 +103,7 @@ type CheckpointCreate struct {
 	// Kind `full` (default): memory, processes and disk. `disk`: the disk only; what starts from it boots.
 	Kind *string `json:"kind,omitempty"`
 
-	// Name Unique among the checkpoints of the sandbox, at most 128 bytes. Default: none.
+	// Name Unique among the checkpoints of the sandbox: up to 64 letters, digits, dots, dashes and underscores. Default: one is made up.
 	Name *string `json:"name,omitempty"`
 }
 

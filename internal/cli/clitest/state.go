@@ -1,6 +1,7 @@
 package clitest
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -384,6 +385,25 @@ func (s *Server) GetLineage(w http.ResponseWriter, _ *http.Request, params v1.Ge
 	answer(w, out)
 }
 
+// contents reads the files of a sandbox below some paths.
+func contents(root string, paths []string) (map[string]string, error) {
+	files := map[string]string{}
+	for _, path := range paths {
+		err := filepath.WalkDir(filepath.Join(root, path), func(p string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			content, err := os.ReadFile(p)
+			files[strings.TrimPrefix(p, root)] = string(content)
+			return err
+		})
+		if err != nil && !os.IsNotExist(err) {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
 // DiffSandboxes implements the API: it compares the files in the root directories.
 func (s *Server) DiffSandboxes(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
 	req, ok := read[v1.DiffRequest](w, r)
@@ -397,22 +417,12 @@ func (s *Server) DiffSandboxes(w http.ResponseWriter, r *http.Request, id v1.San
 	if b == nil {
 		return
 	}
-	inA, inB := map[string]string{}, map[string]string{}
-	for dir, files := range map[string]map[string]string{a.dir: inA, b.dir: inB} {
-		for _, path := range valueOr(req.Paths, []string{"/root"}) {
-			err := filepath.WalkDir(filepath.Join(dir, path), func(p string, d os.DirEntry, err error) error {
-				if err != nil || d.IsDir() {
-					return err
-				}
-				content, err := os.ReadFile(p)
-				files[strings.TrimPrefix(p, dir)] = string(content)
-				return err
-			})
-			if err != nil && !os.IsNotExist(err) {
-				fail(w, 500, "internal", err.Error())
-				return
-			}
-		}
+	paths := valueOr(req.Paths, []string{"/root"})
+	inA, errA := contents(a.dir, paths)
+	inB, errB := contents(b.dir, paths)
+	if err := errors.Join(errA, errB); err != nil {
+		fail(w, 500, "internal", err.Error())
+		return
 	}
 	out := v1.Diff{Added: []string{}, Removed: []string{}, Modified: []string{}}
 	for path, content := range inA {
