@@ -167,7 +167,11 @@ func (p *program) settings() (*config.Resolved, error) {
 		if s.Flag() == "" {
 			continue
 		}
-		if f := p.command.Flag(s.Flag()); f != nil && f.Changed {
+		f := p.command.Flag(s.Flag())
+		if f == nil || !f.Changed {
+			continue
+		}
+		if _, ours := f.Annotations[settingFlag]; ours {
 			src.Flags[s.Key] = f.Value.String()
 		}
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	v1 "ramet.dev/ramet/api/gen/rametv1"
+	"ramet.dev/ramet/internal/config"
 )
 
 // addProjectFlag adds --project.
@@ -115,23 +115,18 @@ func parseRetention(s string) (int64, error) {
 	switch s {
 	case "default", "0":
 		return 0, nil
-	case "never", "none", "-1":
+	case "none", "-1":
 		return -1, nil
 	}
-	if n, isDays := strings.CutSuffix(s, "d"); isDays {
-		if days, err := strconv.Atoi(n); err == nil && days > 0 && days <= maxRetentionDays {
-			return int64(days) * 24 * 3600, nil
-		}
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d < time.Second || d > maxRetentionDays*24*time.Hour {
-		return 0, fmt.Errorf("is %q, but must be a time such as 12h or 30d of at most %dd, default or never", s, maxRetentionDays)
+	d, err := config.ParseTime(s)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w, or default", err)
+	case d == 0: // never
+		return -1, nil
 	}
 	return int64(d / time.Second), nil
 }
-
-// maxRetentionDays is the longest retention: ten years.
-const maxRetentionDays = 3660
 
 // parseLimit reads a limit as the API has it.
 func parseLimit(s string) (int, error) {

@@ -43,10 +43,18 @@ func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) {
 // createRequest merges our names of fields and Podflare's.
 func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, error) {
 	req := control.CreateRequest{
-		Template: value(b.Template),
-		NoEgress: b.Egress != nil && !*b.Egress,
-		Env:      value(b.Env),
-		Metadata: value(b.Metadata),
+		Template:   value(b.Template),
+		NoEgress:   b.Egress != nil && !*b.Egress,
+		Env:        value(b.Env),
+		Metadata:   value(b.Metadata),
+		Persistent: value(b.Persistent),
+		KeepSeed:   b.Reseed != nil && !*b.Reseed,
+	}
+	var err error
+	if b.Checkpoint != nil {
+		if req.Checkpoint, err = sandbox.ParsePublicSnapshotID(*b.Checkpoint, sandbox.UseCheckpoint); err != nil {
+			return req, err
+		}
 	}
 	memory, disk := b.MemoryMb, b.DiskMb
 	if b.RamMib != nil {
@@ -83,14 +91,20 @@ func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, error) {
 		}
 		*size.to = *size.from
 	}
-	var err error
-	if req.IdleTimeout, err = seconds("idle_timeout_s", b.IdleTimeoutS, "idle_timeout_seconds", b.IdleTimeoutSeconds); err != nil {
-		return req, err
+	timers, err := timersOf(b.IdleTimeoutS, b.IdleTimeoutSeconds, b.MaxLifetimeS, b.TimeoutSeconds)
+	req.IdleTimeout, req.MaxLifetime = orNever(timers.IdleTimeout), orNever(timers.MaxLifetime)
+	return req, err
+}
+
+// orNever is a time as a create has it: 0 is the default, when none was given.
+func orNever(d *time.Duration) time.Duration {
+	switch {
+	case d == nil:
+		return 0
+	case *d == 0:
+		return control.Never
 	}
-	if req.MaxLifetime, err = seconds("max_lifetime_s", b.MaxLifetimeS, "timeout_seconds", b.TimeoutSeconds); err != nil {
-		return req, err
-	}
-	return req, nil
+	return *d
 }
 
 // seconds reads a time under our name or Podflare's. Absent is 0.

@@ -481,7 +481,8 @@ func (s *Server) SetProject(w http.ResponseWriter, r *http.Request, name string)
 		to   *int64
 		def  int64
 	}{
-		{req.RetainHibernatedS, &p.RetainHibernatedS, 30 * 24 * 3600}, {req.RetainSpacesS, &p.RetainSpacesS, 30 * 24 * 3600},
+		{req.RetainHibernatedS, &p.RetainHibernatedS, 30 * 24 * 3600},
+		{req.RetainSpacesS, &p.RetainSpacesS, 30 * 24 * 3600},
 		{req.RetainCheckpointsS, &p.RetainCheckpointsS, 90 * 24 * 3600},
 	} {
 		switch {
