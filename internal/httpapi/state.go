@@ -263,11 +263,14 @@ func (s *Server) GetLineage(w http.ResponseWriter, r *http.Request, params ramet
 // CollectGarbage removes what no record owns.
 func (s *Server) CollectGarbage(w http.ResponseWriter, r *http.Request) {
 	var body rametv1.GCRequest
-	if err := decode(w, r, maxBody, true, &body); err != nil {
-		s.writeError(w, r, err)
-		return
+	err := decode(w, r, maxBody, true, &body)
+	if err == nil {
+		err = s.control.MustBeAdmin(caller(r))
 	}
-	report, err := s.control.GC(r.Context(), value(body.DryRun))
+	var report control.GCReport
+	if err == nil {
+		report, err = s.control.GC(r.Context(), value(body.DryRun))
+	}
 	if err != nil {
 		s.writeError(w, r, err)
 		return
