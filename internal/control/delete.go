@@ -17,7 +17,11 @@ func (c *Control) Delete(ctx context.Context, project string, id sandbox.ID) err
 }
 
 // ending says why a sandbox is stopped.
-type ending struct{ cause, reason string }
+type ending struct {
+	cause, reason string
+	// only, when set, is the state that it holds for: a sandbox in another is left alone.
+	only sandbox.State
+}
 
 func (c *Control) end(ctx context.Context, project string, id sandbox.ID, why ending) error {
 	sb, err := c.store.Get(ctx, project, id)
@@ -71,9 +75,15 @@ func (c *Control) runDelete(project string, id sandbox.ID, why ending) error {
 		if err := c.endCreate(ctx, id); err != nil {
 			return err
 		}
+		if err := c.endOperation(ctx, id); err != nil {
+			return err
+		}
 		sb, err := c.store.Get(ctx, project, id)
 		if err != nil {
 			return err
+		}
+		if why.only != "" && sb.State != why.only {
+			return nil
 		}
 		switch sb.State {
 		case sandbox.Stopped:
@@ -87,7 +97,8 @@ func (c *Control) runDelete(project string, id sandbox.ID, why ending) error {
 						r.FailReason = why.reason
 					}
 				},
-				Event: store.Event{Cause: why.cause, Reason: why.reason},
+				Snapshots: lost(sb),
+				Event:     store.Event{Cause: why.cause, Reason: why.reason},
 			})
 			if isConflict(err) {
 				continue
@@ -121,16 +132,33 @@ func (c *Control) endCreate(ctx context.Context, id sandbox.ID) error {
 	}
 }
 
+// lost is what becomes of the snapshot of a hibernated sandbox that ends.
+func lost(sb sandbox.Sandbox) []store.SnapshotChange {
+	if sb.Hibernation == "" {
+		return nil
+	}
+	from := sandbox.SnapshotReady
+	if sb.State == sandbox.Hibernating {
+		from = sandbox.SnapshotMaking
+	}
+	return []store.SnapshotChange{{ID: sb.Hibernation, From: from, To: sandbox.SnapshotDeleting}}
+}
+
 // finishStop frees the machine of a stopping sandbox and makes it stopped.
 // Losing the last step to somebody who did the same is success.
 func (c *Control) finishStop(ctx context.Context, sb sandbox.Sandbox, cause string) error {
 	if err := c.machines.Stop(ctx, sb.Instance); err != nil {
 		return fmt.Errorf("stop instance %s of sandbox %s: %w", sb.Instance, sb.ID, err)
 	}
+	if sb.Hibernation != "" {
+		if err := c.freeSnapshot(ctx, sandbox.Snapshot{ID: sb.Hibernation}); err != nil {
+			return fmt.Errorf("free sandbox %s: %w", sb.ID, err)
+		}
+	}
 	// A stopped record is kept for a while, but nobody needs its environment,
 	// which may hold secrets.
 	_, err := c.store.Transition(ctx, sb.ID, sandbox.Stopping, sandbox.Stopped, store.Change{
-		Apply: func(r *sandbox.Sandbox) { r.Env = nil },
+		Apply: func(r *sandbox.Sandbox) { r.Env, r.Hibernation = nil, "" },
 		End:   true,
 		Event: store.Event{Cause: cause, Reason: "everything that it used is free"},
 	})

@@ -124,3 +124,12 @@ func (s *Store) Intents(ctx context.Context) ([]Intent, error) {
 	}
 	return intents, nil
 }
+
+// HasIntent says whether an operation on a sandbox has begun and not ended.
+func (s *Store) HasIntent(ctx context.Context, id sandbox.ID) (bool, error) {
+	n, err := s.read.CountIntents(ctx, string(id))
+	if err != nil {
+		return false, fmt.Errorf("look up an intent: %w", err)
+	}
+	return n > 0, nil
+}
