@@ -24,18 +24,70 @@ import (
 type machines struct{ w *worker.Worker }
 
 func (m machines) Start(ctx context.Context, r control.StartRequest) (control.Started, error) {
-	sb := r.Sandbox
-	i, err := m.w.Start(ctx, worker.Request{
-		Instance: sb.Instance,
-		Template: sb.Template,
-		Shape:    sb.Shape,
-		Policy:   policyOf(sb),
-		Identity: worker.Identity{Hostname: hostname(sb.ID), MachineID: machineID(sb.ID), Env: sb.Env},
-	})
+	i, err := m.w.Start(ctx, workerRequest(r))
 	if err != nil {
 		return control.Started{}, err
 	}
-	return control.Started{Instance: i.ID, Isolation: i.Isolation(), TemplateHash: i.Template.Hash, Steps: i.Steps}, nil
+	return startedAs(i), nil
+}
+
+func workerRequest(r control.StartRequest) worker.Request {
+	sb := r.Sandbox
+	return worker.Request{
+		Instance: sb.Instance, Template: sb.Template, TemplateHash: sb.TemplateHash, Shape: sb.Shape,
+		Policy: policyOf(sb), Identity: identityOf(sb),
+		Snapshot: r.Snapshot, ColdFallback: r.ColdFallback, KeepSeed: r.Wake || r.KeepSeed,
+	}
+}
+
+func startedAs(i *worker.Instance) control.Started {
+	return control.Started{
+		Instance: i.ID, Isolation: i.Isolation(), TemplateHash: i.Template.Hash, ColdBecause: i.ColdBecause, Steps: i.Steps,
+	}
+}
+
+func identityOf(sb sandbox.Sandbox) worker.Identity {
+	return worker.Identity{Hostname: hostname(sb.ID), MachineID: machineID(sb.ID), Env: sb.Env}
+}
+
+func (m machines) Fork(ctx context.Context, parent sandbox.InstanceID, children []control.StartRequest) ([]control.Started, sandbox.SaveInfo, error) {
+	requests := make([]worker.Request, len(children))
+	for n, c := range children {
+		requests[n] = workerRequest(c)
+	}
+	instances, info, err := m.w.Fork(ctx, parent, requests)
+	if err != nil {
+		return nil, info, err
+	}
+	started := make([]control.Started, len(instances))
+	for n, i := range instances {
+		started[n] = startedAs(i)
+	}
+	return started, info, nil
+}
+
+func (m machines) Save(ctx context.Context, id sandbox.InstanceID, r control.SaveRequest) (sandbox.SaveInfo, error) {
+	return m.w.Save(ctx, id, worker.SaveRequest{Snapshot: r.Snapshot, DiskOnly: r.Kind == sandbox.SnapshotDisk, Stay: r.Stay})
+}
+
+func (m machines) Continue(ctx context.Context, id sandbox.InstanceID) error {
+	return m.w.Continue(ctx, id)
+}
+
+func (m machines) Rename(ctx context.Context, id sandbox.InstanceID, sb sandbox.Sandbox) error {
+	return m.w.Rename(ctx, id, identityOf(sb), policyOf(sb))
+}
+
+func (m machines) HasSnapshot(id sandbox.SnapshotID) bool { return m.w.HasSnapshot(id) }
+
+func (m machines) VerifySnapshot(ctx context.Context, id sandbox.SnapshotID) error {
+	return m.w.VerifySnapshot(ctx, id)
+}
+
+func (m machines) Snapshots() ([]sandbox.SnapshotID, error) { return m.w.Snapshots() }
+
+func (m machines) RemoveSnapshot(ctx context.Context, id sandbox.SnapshotID) error {
+	return m.w.RemoveSnapshot(ctx, id)
 }
 
 // policyOf is what the guest of a sandbox may reach.
@@ -147,6 +199,24 @@ func (a *App) workerTemplate(name string) (worker.Template, error) {
 		return worker.Template{}, err
 	}
 	return asWorkerTemplate(built), nil
+}
+
+// build is one build of a template, by its hash.
+func (a *App) build(name, hash string) (worker.Template, error) {
+	if built, err := a.lookup(name); err == nil && built.Hash == hash {
+		return asWorkerTemplate(built), nil
+	}
+	all, err := a.builder.List()
+	if err != nil {
+		return worker.Template{}, fmt.Errorf("find a build of template %s: %w", name, err)
+	}
+	for _, b := range all {
+		if b.Name == name && b.Hash == hash {
+			return asWorkerTemplate(b), nil
+		}
+	}
+	return worker.Template{}, sandbox.Errorf(sandbox.Unavailable, "template_gone",
+		"the build of template %s that the sandbox stands on is not on this server any more", name)
 }
 
 // found is what a look at a template's builds gave.

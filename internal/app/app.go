@@ -142,12 +142,14 @@ func (a *App) openWorker(ctx context.Context) error {
 		return err
 	}
 	a.worker, err = worker.New(ctx, worker.Config{
-		Dir:       a.home().Instances(),
-		Driver:    a.driver,
-		Network:   network.New(network.Config{Logger: a.log, AllowedPrivate: a.cfg.AllowPrivate}),
-		Templates: a.workerTemplate,
-		CABundle:  ca,
-		Log:       a.log,
+		Dir:         a.home().Instances(),
+		SnapshotDir: a.home().Snapshots(),
+		Driver:      a.driver,
+		Network:     network.New(network.Config{Logger: a.log, AllowedPrivate: a.cfg.AllowPrivate}),
+		Templates:   a.workerTemplate,
+		Build:       a.build,
+		CABundle:    ca,
+		Log:         a.log,
 
 		Pool:         a.poolConfig(),
 		FreeMemoryMB: func() (int, error) { return memInfoMB("MemAvailable") },

@@ -65,7 +65,7 @@ func newEgressBox(t *testing.T, p sandbox.EgressPolicy) *egressBox {
 	})
 	upstream := egressDNS(t)
 	w, err := worker.New(t.Context(), worker.Config{
-		Dir: filepath.Join(home, "egress"), Driver: a.driver, Templates: a.workerTemplate, Log: slog.New(slog.DiscardHandler),
+		Dir: filepath.Join(home, "egress"), Driver: a.driver, Templates: a.workerTemplate, SnapshotDir: filepath.Join(home, "egress-snapshots"), Log: slog.New(slog.DiscardHandler),
 		Network: network.New(network.Config{
 			AllowedPrivate: []netip.Prefix{netip.MustParsePrefix(egressAddr + "/32")},
 			Upstreams:      func() ([]netip.AddrPort, error) { return []netip.AddrPort{upstream}, nil },

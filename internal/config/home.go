@@ -15,6 +15,9 @@ func (h Home) Templates() string { return filepath.Join(string(h), "templates") 
 // Instances holds a directory for every machine.
 func (h Home) Instances() string { return filepath.Join(string(h), "instances") }
 
+// Snapshots holds a directory for every snapshot that is kept.
+func (h Home) Snapshots() string { return filepath.Join(string(h), "snapshots") }
+
 // Ballast takes up space, which is there for deletes once the disk is full.
 func (h Home) Ballast() string { return filepath.Join(string(h), "ballast") }
 

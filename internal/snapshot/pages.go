@@ -2,16 +2,12 @@ package snapshot
 
 import (
 	"bufio"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"hash/crc32"
 	"io"
 	"os"
-	"path/filepath"
 )
 
 // A page file holds runs of pages of numbered memory regions:
@@ -19,13 +15,17 @@ import (
 //	magic | run data … | index entries | count uint32 | crc32c of index and count | magic
 //
 // All numbers are little endian. The index comes last because runs are written
-// as they are found. Each run has its own checksum, checked when it is placed.
+// as they are found. Each run has its own checksum, checked when it is placed, and so
+// has the index; a manifest has no further one of the file.
 const (
-	pagesMagic  = "RMTPAGE1"
+	// PagesMagic begins and ends a page file.
+	PagesMagic  = "RMTPAGE1"
 	entrySize   = 24
-	trailerSize = 8 + len(pagesMagic)
+	trailerSize = 8 + len(PagesMagic)
 	// MaxRun is the largest run, in bytes.
 	MaxRun = copyBuffer
+	// maxRegions bounds the regions that a check looks at.
+	maxRegions = 16
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -57,62 +57,95 @@ func parseRun(b []byte) run {
 	}
 }
 
-// PageWriter writes runs of a page file.
-type PageWriter struct {
-	w     *bufio.Writer
-	sum   hash.Hash
-	size  int64
+// PageIndex makes the index of a page file whose data is in its place already.
+type PageIndex struct {
 	index []byte
+	size  int64
 	pages int64
 }
 
-// Add appends a run: whole pages, at most MaxRun bytes, that lie at offset in the region.
-func (w *PageWriter) Add(region uint32, offset uint64, data []byte) error {
+// NewPageIndex begins the index of a file that has its magic.
+func NewPageIndex() *PageIndex { return &PageIndex{size: int64(len(PagesMagic))} }
+
+// Add enters the run that lies at Size in the file and at offset in the region: whole
+// pages, at most MaxRun bytes.
+func (x *PageIndex) Add(region uint32, offset uint64, data []byte) error {
 	if len(data) == 0 || len(data)%PageSize != 0 || len(data) > MaxRun || offset%PageSize != 0 {
 		return fmt.Errorf("page run of %d bytes at %#x is not whole pages", len(data), offset)
 	}
 	r := run{region, uint32(len(data) / PageSize), offset, crc32.Checksum(data, castagnoli)}
-	w.index = r.append(w.index)
-	w.pages += int64(r.pages)
+	x.index = r.append(x.index)
+	x.pages += int64(r.pages)
+	x.size += int64(len(data))
+	return nil
+}
+
+// Pages is the number of pages so far, Size the size of the file without its end, in bytes.
+func (x *PageIndex) Pages() int64 { return x.pages }
+
+// Size is the size of the file so far, in bytes.
+func (x *PageIndex) Size() int64 { return x.size }
+
+// End is what follows the last run in the file.
+func (x *PageIndex) End() []byte {
+	tail := binary.LittleEndian.AppendUint32(x.index, uint32(len(x.index)/entrySize))
+	tail = binary.LittleEndian.AppendUint32(tail, crc32.Checksum(tail, castagnoli))
+	return append(tail, PagesMagic...)
+}
+
+// PageWriter writes a page file, run by run.
+type PageWriter struct {
+	w   *bufio.Writer
+	x   *PageIndex
+	end int64 // size of the end, once written
+	err error // of the magic
+}
+
+// NewPageWriter begins a page file. It is whole after Finish.
+func NewPageWriter(w io.Writer) *PageWriter {
+	p := &PageWriter{w: bufio.NewWriterSize(w, copyBuffer), x: NewPageIndex()}
+	p.err = p.write([]byte(PagesMagic))
+	return p
+}
+
+// Add appends a run: whole pages, at most MaxRun bytes, that lie at offset in the region.
+func (w *PageWriter) Add(region uint32, offset uint64, data []byte) error {
+	if w.err != nil {
+		return w.err
+	}
+	if err := w.x.Add(region, offset, data); err != nil {
+		return err
+	}
 	return w.write(data)
 }
 
-// Pages is the number of pages added so far.
-func (w *PageWriter) Pages() int64 { return w.pages }
+// Pages is the number of pages added so far, Size that of the file in bytes.
+func (w *PageWriter) Pages() int64 { return w.x.Pages() }
+
+// Size is the size of the file so far, in bytes.
+func (w *PageWriter) Size() int64 { return w.x.Size() + w.end }
 
 func (w *PageWriter) write(b []byte) error {
-	w.sum.Write(b)
-	n, err := w.w.Write(b)
-	w.size += int64(n)
-	return err
+	if _, err := w.w.Write(b); err != nil {
+		return fmt.Errorf("write pages: %w", err)
+	}
+	return nil
 }
 
-func (w *PageWriter) finish() error {
-	tail := binary.LittleEndian.AppendUint32(w.index, uint32(len(w.index)/entrySize))
-	tail = binary.LittleEndian.AppendUint32(tail, crc32.Checksum(tail, castagnoli))
-	if err := w.write(append(tail, pagesMagic...)); err != nil {
+// Finish writes the index.
+func (w *PageWriter) Finish() error {
+	if w.err != nil {
+		return w.err
+	}
+	end := w.x.End()
+	w.end = int64(len(end))
+	if err := w.write(end); err != nil {
 		return err
 	}
-	return w.w.Flush()
-}
-
-// WritePages writes a page file of the snapshot in dir from the runs that fill adds.
-func WritePages(dir, name string, fill func(*PageWriter) error) (File, error) {
-	var w *PageWriter
-	err := replace(filepath.Join(dir, name), 0o600, func(f *os.File) error {
-		w = &PageWriter{w: bufio.NewWriterSize(f, copyBuffer), sum: sha256.New()}
-		if err := w.write([]byte(pagesMagic)); err != nil {
-			return err
-		}
-		if err := fill(w); err != nil {
-			return err
-		}
-		return w.finish()
-	})
-	if err != nil {
-		return File{}, err
+	if err := w.w.Flush(); err != nil {
+		return fmt.Errorf("write pages: %w", err)
 	}
-	return File{Name: name, Size: w.size, SHA256: hex.EncodeToString(w.sum.Sum(nil))}, nil
+	return nil
 }
 
 // ReadPages calls place for every run of the page file f in dir, in the order
@@ -124,6 +157,20 @@ func (f File) ReadPages(dir string, limits []uint64, place func(region uint32, o
 		return err
 	}
 	defer file.Close()
+	return f.ReadPagesOf(file, limits, place)
+}
+
+// verifyPages checks all checksums of a page file.
+func (f File) verifyPages(dir string) error {
+	limits := make([]uint64, maxRegions)
+	for i := range limits {
+		limits[i] = 1 << 63
+	}
+	return f.ReadPages(dir, limits, func(uint32, uint64, []byte) error { return nil })
+}
+
+// ReadPagesOf is ReadPages for a file that is open already.
+func (f File) ReadPagesOf(file *os.File, limits []uint64, place func(region uint32, offset uint64, data []byte) error) error {
 	st, err := file.Stat()
 	if err != nil {
 		return fmt.Errorf("read pages: %w", err)
@@ -136,7 +183,7 @@ func (f File) ReadPages(dir string, limits []uint64, place func(region uint32, o
 		return &CorruptError{file.Name(), err.Error()}
 	}
 	buf := make([]byte, MaxRun)
-	at := int64(len(pagesMagic))
+	at := int64(len(PagesMagic))
 	for _, r := range runs {
 		if int(r.region) >= len(limits) || r.offset+uint64(r.bytes()) > limits[r.region] {
 			return &CorruptError{file.Name(), fmt.Sprintf("a run at %#x of region %d is outside of it", r.offset, r.region)}
@@ -158,22 +205,22 @@ func (f File) ReadPages(dir string, limits []uint64, place func(region uint32, o
 
 // readIndex reads and checks the index of a page file of size bytes.
 func readIndex(r io.ReaderAt, size int64) ([]run, error) {
-	if size < int64(len(pagesMagic)+trailerSize) {
+	if size < int64(len(PagesMagic)+trailerSize) {
 		return nil, errors.New("it is too short")
 	}
-	head, tail := make([]byte, len(pagesMagic)), make([]byte, trailerSize)
+	head, tail := make([]byte, len(PagesMagic)), make([]byte, trailerSize)
 	if _, err := r.ReadAt(head, 0); err != nil {
 		return nil, err
 	}
 	if _, err := r.ReadAt(tail, size-int64(trailerSize)); err != nil {
 		return nil, err
 	}
-	if string(head) != pagesMagic || string(tail[8:]) != pagesMagic {
+	if string(head) != PagesMagic || string(tail[8:]) != PagesMagic {
 		return nil, errors.New("it is not a page file")
 	}
 	count := int64(binary.LittleEndian.Uint32(tail))
 	start := size - int64(trailerSize) - count*entrySize
-	if start < int64(len(pagesMagic)) {
+	if start < int64(len(PagesMagic)) {
 		return nil, errors.New("its index is longer than the file")
 	}
 	index := make([]byte, count*entrySize)
@@ -183,7 +230,7 @@ func readIndex(r io.ReaderAt, size int64) ([]run, error) {
 	if crc32.Checksum(append(index, tail[:4]...), castagnoli) != binary.LittleEndian.Uint32(tail[4:]) {
 		return nil, errors.New("the checksum of its index is wrong")
 	}
-	runs, data := make([]run, count), int64(len(pagesMagic))
+	runs, data := make([]run, count), int64(len(PagesMagic))
 	for i := range runs {
 		e := parseRun(index[i*entrySize:])
 		if e.pages == 0 || e.bytes() > MaxRun || e.offset%PageSize != 0 || e.offset > 1<<62 {

@@ -14,10 +14,12 @@
 package snapshot
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 )
@@ -54,7 +56,7 @@ type Manifest struct {
 	// Base is the snapshot that the pages of a delta differ from; nil for a base.
 	Base *Base `json:"base,omitempty"`
 
-	State  File   `json:"state"`            // device state
+	State  File   `json:"state,omitzero"`   // device state; none in a snapshot of the disk only
 	Memory *File  `json:"memory,omitempty"` // boot memory of a base, sparse
 	Pages  *File  `json:"pages,omitempty"`  // memory that is not in Memory or the base's
 	Layers []File `json:"layers"`           // disk layers above the image, lowest first
@@ -115,6 +117,12 @@ func parse(path string, data []byte) (*Manifest, error) {
 			return nil, &CorruptError{path, fmt.Sprintf("bad file entry %q", f.Name)}
 		}
 	}
+	if m.DiskOnly() {
+		if m.Memory != nil || m.Base != nil || m.Pages != nil {
+			return nil, &CorruptError{path, "it has memory but no device state"}
+		}
+		return &m, nil
+	}
 	if m.Memory == nil && m.Base == nil {
 		return nil, &CorruptError{path, "it has neither memory nor a base"}
 	}
@@ -124,9 +132,15 @@ func parse(path string, data []byte) (*Manifest, error) {
 	return &m, nil
 }
 
+// DiskOnly says that the snapshot has neither memory nor device state.
+func (m *Manifest) DiskOnly() bool { return m.State.Name == "" }
+
 // Files lists every file that the manifest names.
 func (m *Manifest) Files() []File {
-	files := []File{m.State}
+	var files []File
+	if !m.DiskOnly() {
+		files = append(files, m.State)
+	}
 	if m.Memory != nil {
 		files = append(files, *m.Memory)
 	}
@@ -145,11 +159,35 @@ func (m *Manifest) Save(dir string) error {
 	return WriteFileAtomic(filepath.Join(dir, ManifestName), append(data, '\n'), 0o644)
 }
 
+// SaveVolatile writes the manifest of a snapshot that need not survive a power cut.
+func (m *Manifest) SaveVolatile(dir string) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode snapshot manifest: %w", err)
+	}
+	return WriteVolatile(dir, ManifestName, data)
+}
+
+// WriteVolatile writes a file of a snapshot that need not survive a power cut.
+func WriteVolatile(dir, name string, data []byte) error {
+	if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+		return fmt.Errorf("write snapshot: %w", err)
+	}
+	return nil
+}
+
 // Verify reads every file in dir that the manifest names and checks its size
 // and checksum. It takes about a second per gigabyte.
-func (m *Manifest) Verify(dir string) error {
+func (m *Manifest) Verify(ctx context.Context, dir string) error {
 	var errs []error
 	for _, f := range m.Files() {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if m.Pages != nil && f.Name == m.Pages.Name && f.SHA256 == "" {
+			errs = append(errs, f.verifyPages(dir))
+			continue
+		}
 		errs = append(errs, f.Verify(dir))
 	}
 	return errors.Join(errs...)

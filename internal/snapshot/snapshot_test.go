@@ -21,7 +21,7 @@ func TestManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := WritePages(dir, "memory.pages", func(w *PageWriter) error { return w.Add(0, 8192, make([]byte, PageSize)) })
+	pages, err := writePages(dir, "memory.pages", func(w *PageWriter) error { return w.Add(0, 8192, make([]byte, PageSize)) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestManifest(t *testing.T) {
 	if got.State != state || *got.Pages != pages || *got.Base != *m.Base {
 		t.Errorf("got %+v", got)
 	}
-	if err := got.Verify(dir); err != nil {
+	if err := got.Verify(t.Context(), dir); err != nil {
 		t.Errorf("a whole snapshot: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(left) != 0 {
@@ -46,7 +46,7 @@ func TestManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c *CorruptError
-	if err := got.Verify(dir); !errors.As(err, &c) {
+	if err := got.Verify(t.Context(), dir); !errors.As(err, &c) {
 		t.Errorf("a damaged snapshot: %v", err)
 	}
 }
@@ -209,7 +209,7 @@ func TestPagesRoundTrip(t *testing.T) {
 			_, _ = r.Read(data) // never fails
 			in = append(in, piece{uint32(rapid.IntRange(0, 1).Draw(rt, "region")), PageSize * uint64(rapid.IntRange(0, 1000).Draw(rt, "at")), data})
 		}
-		f, err := WritePages(dir, "p", func(w *PageWriter) error {
+		f, err := writePages(dir, "p", func(w *PageWriter) error {
 			for _, p := range in {
 				if err := w.Add(p.region, p.offset, p.data); err != nil {
 					return err
@@ -220,7 +220,7 @@ func TestPagesRoundTrip(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		if err := f.Verify(dir); err != nil {
+		if err := f.verifyPages(dir); err != nil {
 			rt.Fatal(err)
 		}
 		err = f.ReadPages(dir, []uint64{5 << 20, 5 << 20}, func(region uint32, offset uint64, data []byte) error {
@@ -238,7 +238,7 @@ func TestPagesRoundTrip(t *testing.T) {
 
 func TestPagesRefused(t *testing.T) {
 	dir := t.TempDir()
-	f, err := WritePages(dir, "p", func(w *PageWriter) error {
+	f, err := writePages(dir, "p", func(w *PageWriter) error {
 		for name, bad := range map[string]func() error{
 			"empty":     func() error { return w.Add(0, 0, nil) },
 			"half page": func() error { return w.Add(0, 0, make([]byte, 100)) },
@@ -281,7 +281,7 @@ func TestPagesRefused(t *testing.T) {
 // FuzzIndex reads arbitrary bytes as a page file's index.
 func FuzzIndex(f *testing.F) {
 	dir := f.TempDir()
-	if _, err := WritePages(dir, "p", func(w *PageWriter) error { return w.Add(0, 0, make([]byte, PageSize)) }); err != nil {
+	if _, err := writePages(dir, "p", func(w *PageWriter) error { return w.Add(0, 0, make([]byte, PageSize)) }); err != nil {
 		f.Fatal(err)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, "p"))
@@ -289,13 +289,13 @@ func FuzzIndex(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b)
-	f.Add([]byte(pagesMagic + pagesMagic))
+	f.Add([]byte(PagesMagic + PagesMagic))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		runs, err := readIndex(bytes.NewReader(data), int64(len(data)))
 		if err != nil {
 			return
 		}
-		total := int64(len(pagesMagic) + trailerSize)
+		total := int64(len(PagesMagic) + trailerSize)
 		for _, r := range runs {
 			total += r.bytes() + entrySize
 		}
@@ -319,4 +319,15 @@ func FuzzManifest(f *testing.F) {
 			}
 		}
 	})
+}
+
+// writePages writes a page file from the runs that fill adds.
+func writePages(dir, name string, fill func(*PageWriter) error) (File, error) {
+	file, err := os.Create(filepath.Join(dir, name))
+	if err != nil {
+		return File{}, err
+	}
+	w := NewPageWriter(file)
+	err = errors.Join(fill(w), w.Finish(), file.Close())
+	return File{Name: name, Size: w.Size()}, err
 }

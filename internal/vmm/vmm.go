@@ -51,6 +51,8 @@ type SaveOptions struct {
 	Ephemeral bool
 	// DiskOnly leaves memory and device state out. Machines boot cold from it.
 	DiskOnly bool
+	// Stay leaves a machine paused that ran before.
+	Stay bool
 }
 
 // Saving is a snapshot of a machine that has been captured: the machine may run on.
@@ -58,8 +60,8 @@ type Saving interface {
 	// Finish completes the snapshot's directory. Unless it is ephemeral it computes
 	// the checksums and returns when all is on the medium; then the caller renames it.
 	Finish(ctx context.Context) error
-	// DirtyBytes is how much memory was copied.
-	DirtyBytes() int64
+	// Info says what was captured, and after Finish its size on the disk.
+	Info() sandbox.SaveInfo
 	// Close frees what the snapshot has outside its directory. Idempotent.
 	Close() error
 }
@@ -94,6 +96,9 @@ type Driver interface {
 	// checks that it is that same machine, not merely the same pid.
 	// It returns an error that wraps ErrGone when no such machine runs.
 	Adopt(ctx context.Context, c Config) (Machine, error)
+	// Verify reads the whole snapshot in dir and compares its checksums. Damage is a
+	// *snapshot.CorruptError.
+	Verify(ctx context.Context, dir string) error
 	// Remove frees all that is left in dir of a machine that no longer runs (or kills
 	// it), and removes dir. It is idempotent.
 	Remove(ctx context.Context, dir string) error
@@ -109,10 +114,14 @@ type Machine interface {
 	// Resume starts or continues the vCPUs, Pause stops them.
 	Resume(ctx context.Context) error
 	Pause(ctx context.Context) error
-	// Save captures the paused machine: memory, device state and disk of one instant.
-	// When it returns the machine may run on; Finish then completes the snapshot in dir,
-	// which exists and is empty.
+	// Save captures the machine: memory, device state and disk of one instant, for
+	// which it stands still. One that was running runs on when Save returns, also
+	// with an error, unless it is to stay paused. Finish then completes the
+	// snapshot in dir, which exists and is empty.
 	Save(ctx context.Context, dir string, o SaveOptions) (Saving, error)
+	// Flatten shortens the disk's chain of layers where that is worth it, while the
+	// guest runs. It may take long, and fails when a Save ends it, which does no harm.
+	Flatten(ctx context.Context) error
 	// ResizeMemory asks the guest to have mb MB and waits until it has (growing only).
 	ResizeMemory(ctx context.Context, mb int) error
 	// ResizeDisk grows the root block device to mb MB; the agent grows the filesystem.

@@ -150,8 +150,13 @@ func (w *Worker) reconnect(ctx context.Context, i *Instance, policy network.Poli
 	}
 	greet, cancel := context.WithTimeout(ctx, greetTimeout)
 	defer cancel()
-	if _, err := i.Guest(greet); err != nil {
+	client, err := i.Guest(greet)
+	if err == nil { // and its processes frozen
+		err = thaw(greet, client)
+	}
+	if err != nil {
 		w.log.Warn("an adopted machine's agent does not answer yet", "instance", i.ID, "err", err)
+		i.thawLater()
 	}
 	return nil
 }

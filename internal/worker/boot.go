@@ -26,6 +26,16 @@ type Request struct {
 	Shape    sandbox.Shape
 	Policy   network.Policy
 	Identity Identity
+
+	// Snapshot, when set, is what to start from instead of the template's golden
+	// snapshot. TemplateHash names the build that it stands on.
+	Snapshot     sandbox.SnapshotID
+	TemplateHash string
+	// DiskOnly boots from the snapshot's disk; ColdFallback does so when its memory
+	// does not fit this host or is damaged.
+	DiskOnly, ColdFallback bool
+	// KeepSeed leaves the state of the interpreter's random number generators.
+	KeepSeed bool
 }
 
 // Identity is what makes one machine different from its siblings.
@@ -39,8 +49,10 @@ type Identity struct {
 type plan struct {
 	Request
 	template Template
-	snapshot string // empty: cold
-	golden   bool   // the machine's memory is to become a golden snapshot
+	snapshot string     // directory; empty: cold
+	saving   vmm.Saving // of an ephemeral snapshot
+	fresh    bool       // the snapshot is golden: nobody has used it yet
+	golden   bool       // the machine's memory is to become a golden snapshot
 	// background boots give way to others for CPU time.
 	background bool
 }
@@ -78,7 +90,7 @@ func cold() []step {
 		{"attach_network", (*boot).attachNetwork},
 		{"resume", (*boot).resume},
 		{stepAgent, (*boot).awaitAgent},
-		{stepIdentity, (*boot).identity},
+		{stepIdentity, (*boot).identityAndMemory},
 	}
 }
 
@@ -99,7 +111,7 @@ func restore() []step {
 // boot runs a plan's steps. It is the only way a machine comes to life.
 func (w *Worker) boot(ctx context.Context, p plan) (*Instance, error) {
 	steps, timeout := restore(), w.cfg.BootTimeout
-	if p.snapshot == "" {
+	if p.snapshot == "" || p.DiskOnly {
 		steps, timeout = cold(), w.cfg.ColdTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -159,7 +171,7 @@ func (b *boot) startVMM(ctx context.Context) error {
 	m, err := b.w.cfg.Driver.Start(ctx, vmm.Config{
 		Instance: b.Instance,
 		Dir:      b.inst.dir,
-		Source:   vmm.Source{Image: b.template.Image, Snapshot: b.snapshot},
+		Source:   vmm.Source{Image: b.template.Image, Snapshot: b.snapshot, Saving: b.saving, DiskOnly: b.DiskOnly},
 		Shape:    b.Shape,
 		Golden:   b.golden,
 
@@ -268,12 +280,16 @@ func (b *boot) identityAndMemory(ctx context.Context) error {
 
 // identity makes the machine itself: nothing of the user's runs before it is done.
 func (b *boot) identity(ctx context.Context) error {
-	var o refreshOptions
-	if !b.golden { // a golden is shared by all that follow, and outlives this setting
+	o := refreshOptions{keepSeed: b.KeepSeed}
+	if b.fresh { // what has been used has it; a golden is shared by all, and outlives this setting
 		o.caBundle = b.w.cfg.CABundle
 	}
-	if b.snapshot != "" && b.Shape.DiskMB > sandbox.DefaultDiskMB {
+	if b.fresh && b.Shape.DiskMB > sandbox.DefaultDiskMB {
 		o.growDiskMB = b.Shape.DiskMB
+	}
+	var err error
+	if o.now, err = askTime(ctx, b.agent); err != nil {
+		return err
 	}
 	return b.w.refresh(ctx, b.agent, b.template, b.Identity, o)
 }
@@ -282,6 +298,8 @@ func (b *boot) identity(ctx context.Context) error {
 type refreshOptions struct {
 	caBundle   []byte // empty: what the guest trusts stays
 	growDiskMB int    // 0: the disk stays
+	now        moment // zero: asked at the call
+	keepSeed   bool   // leave the interpreter's generators of random numbers as they are
 }
 
 // refresh makes a machine the one of an identity.
@@ -293,14 +311,17 @@ func (w *Worker) refresh(ctx context.Context, client *guest.Client, t Template, 
 		env = map[string]string{}
 	}
 	maps.Copy(env, id.Env)
+	if o.now.unix == 0 {
+		o.now.unix = time.Now().UnixNano()
+	}
 	_, err := client.Machine().Refresh(ctx, &agentv1.RefreshRequest{
-		UnixNanos: time.Now().UnixNano(),
+		UnixNanos: o.now.unix, AtMonotonicNanos: o.now.monotonic,
 		Entropy:   entropy,
 		Hostname:  id.Hostname,
 		MachineId: id.MachineID,
 		Env:       env,
 		CaBundle:  o.caBundle,
-		Reseed:    true,
+		Reseed:    !o.keepSeed,
 		GrowDisk:  o.growDiskMB > 0,
 		DiskBytes: uint64(o.growDiskMB) << 20,
 	})

@@ -14,6 +14,7 @@ import (
 	"ramet.dev/ramet/internal/guest"
 	"ramet.dev/ramet/internal/progress"
 	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/vmm"
 )
 
 // goldenDir is where the golden snapshot for a vCPU count is kept.
@@ -162,7 +163,11 @@ func (w *Worker) makeGolden(ctx context.Context, t Template, vcpus int, dir stri
 		return err
 	}
 	defer os.RemoveAll(tmp) // of no use after the rename, or of none at all
-	if err := i.machine.Save(ctx, tmp); err != nil {
+	saving, err := i.machine.Save(ctx, tmp, vmm.SaveOptions{})
+	if err != nil {
+		return bootError("save", err, i.machine.Console())
+	}
+	if err := errors.Join(saving.Finish(ctx), saving.Close()); err != nil {
 		return bootError("save", err, i.machine.Console())
 	}
 	if err := os.Rename(tmp, dir); err != nil {

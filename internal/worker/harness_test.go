@@ -97,8 +97,9 @@ func newBench(t testing.TB, change func(*Config)) *bench {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		Dir: filepath.Join(t.TempDir(), "instances"), Driver: b.driver, Network: network.New(network.Config{}),
+		Dir: filepath.Join(t.TempDir(), "instances"), SnapshotDir: filepath.Join(t.TempDir(), "snapshots"), Driver: b.driver, Network: network.New(network.Config{}),
 		Templates: func(string) (Template, error) { return b.template, nil },
+		Build:     func(string, string) (Template, error) { return b.template, nil },
 		CABundle:  []byte("certificates"),
 		Log:       slog.New(slog.NewTextHandler(b.log, nil)),
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ramet.dev/ramet/internal/guest"
@@ -19,6 +20,8 @@ type Instance struct {
 	Template Template
 	// Steps says how long each step of the boot took.
 	Steps []sandbox.StepTime
+	// ColdBecause says why it has the disk of its snapshot and not the memory; empty otherwise.
+	ColdBecause string
 
 	dir          string
 	driver       vmm.Driver
@@ -28,6 +31,9 @@ type Instance struct {
 	// dialing is full while somebody connects to the agent or hangs up. Waiting
 	// for it must end with a context, so it is no mutex.
 	dialing chan struct{}
+	// saving is full while the machine is captured, likewise.
+	saving  chan struct{}
+	thawDue atomic.Bool
 	// freed is closed when free has ended.
 	freed chan struct{}
 
@@ -41,7 +47,7 @@ type Instance struct {
 func (w *Worker) newInstance(id sandbox.InstanceID, t Template) *Instance {
 	return &Instance{
 		ID: id, Template: t, dir: w.dir(id), driver: w.cfg.Driver,
-		agentTimeout: w.cfg.AgentTimeout, dialing: make(chan struct{}, 1), freed: make(chan struct{}),
+		agentTimeout: w.cfg.AgentTimeout, dialing: make(chan struct{}, 1), saving: make(chan struct{}, 1), freed: make(chan struct{}),
 	}
 }
 
@@ -76,9 +82,19 @@ func (i *Instance) Guest(ctx context.Context) (*guest.Client, error) {
 		conn.Close()
 		return nil, i.silent(err)
 	}
+	if i.thawDue.Load() {
+		if err := thaw(ctx, client); err != nil {
+			return nil, errors.Join(i.silent(err), client.Close())
+		}
+		i.thawDue.Store(false)
+	}
 	i.setGuest(client)
 	return client, nil
 }
+
+// thawLater thaws the guest's processes as soon as its agent answers: the server
+// that ended may have left them frozen.
+func (i *Instance) thawLater() { i.thawDue.Store(true) }
 
 func (i *Instance) silent(err error) error {
 	return &sandbox.Error{

@@ -76,7 +76,7 @@ func newPoolBench(t *testing.T, pool int) *poolBench {
 func (b *poolBench) worker(t *testing.T) *Worker {
 	t.Helper()
 	w, err := New(t.Context(), Config{
-		Dir: filepath.Join(b.dir, "instances"), Driver: b.host.Driver(), Network: network.New(network.Config{Logger: slog.New(slog.DiscardHandler)}),
+		Dir: filepath.Join(b.dir, "instances"), SnapshotDir: filepath.Join(b.dir, "snapshots"), Driver: b.host.Driver(), Network: network.New(network.Config{Logger: slog.New(slog.DiscardHandler)}),
 		Templates: func(name string) (Template, error) {
 			return Template{Name: name, Hash: "h", Dir: filepath.Join(b.dir, "template"), Image: vmm.Image{Hash: "h"}}, nil
 		},

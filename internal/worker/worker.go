@@ -29,8 +29,11 @@ type Config struct {
 	Dir     string
 	Driver  vmm.Driver
 	Network *network.Network
-	// Templates finds the template to boot by its name.
+	// SnapshotDir holds one directory for each snapshot that is kept, on the same filesystem as Dir.
+	SnapshotDir string
+	// Templates finds the template to boot by its name, Build one of its builds by name and hash.
 	Templates func(name string) (Template, error)
+	Build     func(name, hash string) (Template, error)
 	// CABundle is installed in every guest; PEM, may be empty.
 	CABundle []byte
 	Log      *slog.Logger
@@ -92,6 +95,13 @@ func New(ctx context.Context, cfg Config) (*Worker, error) {
 	// this one, so it can be passed through but not listed.
 	if err := os.MkdirAll(cfg.Dir, 0o711); err != nil {
 		return nil, fmt.Errorf("make the instance directory: %w", err)
+	}
+	// Guests' memory is in there.
+	if err := os.MkdirAll(cfg.SnapshotDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the snapshot directory: %w", err)
+	}
+	if err := removeForks(cfg.SnapshotDir); err != nil {
+		return nil, err
 	}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w := &Worker{
@@ -164,6 +174,9 @@ func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
 	}
 	defer end()
 	defer w.pool.foreground()()
+	if req.Snapshot != "" {
+		return w.startFrom(ctx, req)
+	}
 	asked := time.Now()
 	template, err := w.cfg.Templates(req.Template)
 	if err != nil {
@@ -190,6 +203,38 @@ func (w *Worker) Start(ctx context.Context, req Request) (*Instance, error) {
 	return i, nil
 }
 
+// startFrom makes a machine from a snapshot that is kept.
+func (w *Worker) startFrom(ctx context.Context, req Request) (*Instance, error) {
+	t, err := w.cfg.Build(req.Template, req.TemplateHash)
+	if err != nil {
+		return nil, err
+	}
+	p := plan{Request: req, template: t, snapshot: w.snapshotDir(req.Snapshot)}
+	i, err := w.boot(ctx, p)
+	if err != nil && req.ColdFallback && !p.DiskOnly && badSnapshot(err) && ctx.Err() == nil {
+		w.log.Warn("the memory of a snapshot cannot be used; booting from its disk", "instance", req.Instance, "snapshot", req.Snapshot, "err", err)
+		p.DiskOnly = true
+		because := memoryLost(err)
+		if i, err = w.boot(ctx, p); err == nil {
+			i.ColdBecause = because
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.enter(i)
+	return i, nil
+}
+
+// memoryLost says in one sentence why a snapshot's memory was not used.
+func memoryLost(err error) string {
+	var known *sandbox.Error
+	if errors.As(err, &known) && errors.Is(err, vmm.ErrSnapshotMismatch) {
+		return "its memory could not be restored here (" + known.Message + "); it booted from its disk"
+	}
+	return "its saved memory is damaged; it booted from its disk"
+}
+
 // restoreGolden boots from the golden snapshot. One that does not fit this host any
 // more (another QEMU), or is damaged, is made anew, once.
 func (w *Worker) restoreGolden(ctx context.Context, req Request, t Template, background bool) (*Instance, error) {
@@ -198,7 +243,7 @@ func (w *Worker) restoreGolden(ctx context.Context, req Request, t Template, bac
 		return nil, err
 	}
 	tried, serr := os.Stat(snap)
-	p := plan{Request: req, template: t, snapshot: snap, background: background}
+	p := plan{Request: req, template: t, snapshot: snap, fresh: true, background: background}
 	i, err := w.boot(ctx, p)
 	if errors.Is(err, vmm.ErrGone) && ctx.Err() == nil {
 		// A monitor that crashes as it starts a machine (or was killed by the kernel)

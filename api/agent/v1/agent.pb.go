@@ -126,13 +126,14 @@ func (*HelloRequest) Descriptor() ([]byte, []int) {
 }
 
 type HelloResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Protocol      uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"` // 1
-	AgentVersion  string                 `protobuf:"bytes,2,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
-	Kernel        string                 `protobuf:"bytes,3,opt,name=kernel,proto3" json:"kernel,omitempty"` // uname -r
-	BootId        string                 `protobuf:"bytes,4,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Protocol       uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"` // 1
+	AgentVersion   string                 `protobuf:"bytes,2,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
+	Kernel         string                 `protobuf:"bytes,3,opt,name=kernel,proto3" json:"kernel,omitempty"` // uname -r
+	BootId         string                 `protobuf:"bytes,4,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	MonotonicNanos int64                  `protobuf:"varint,5,opt,name=monotonic_nanos,json=monotonicNanos,proto3" json:"monotonic_nanos,omitempty"` // the guest's CLOCK_MONOTONIC as it answers
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *HelloResponse) Reset() {
@@ -193,19 +194,27 @@ func (x *HelloResponse) GetBootId() string {
 	return ""
 }
 
+func (x *HelloResponse) GetMonotonicNanos() int64 {
+	if x != nil {
+		return x.MonotonicNanos
+	}
+	return 0
+}
+
 type RefreshRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	UnixNanos     int64                  `protobuf:"varint,1,opt,name=unix_nanos,json=unixNanos,proto3" json:"unix_nanos,omitempty"` // wall clock of the host at sending
-	Entropy       []byte                 `protobuf:"bytes,2,opt,name=entropy,proto3" json:"entropy,omitempty"`                       // 32..256 bytes for the kernel's pool
-	Hostname      string                 `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	MachineId     string                 `protobuf:"bytes,4,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`                                              // 32 hex digits
-	Env           map[string]string      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // environment of everything started from now on; replaces the old one
-	CaBundle      []byte                 `protobuf:"bytes,6,opt,name=ca_bundle,json=caBundle,proto3" json:"ca_bundle,omitempty"`                                                 // PEM, added to the guest's trusted certificates; empty: leave as is
-	Reseed        bool                   `protobuf:"varint,7,opt,name=reseed,proto3" json:"reseed,omitempty"`                                                                    // reseed random and numpy.random of the REPL
-	GrowDisk      bool                   `protobuf:"varint,8,opt,name=grow_disk,json=growDisk,proto3" json:"grow_disk,omitempty"`                                                // also do what GrowDisk does
-	DiskBytes     uint64                 `protobuf:"varint,9,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`                                             // with grow_disk: as in GrowDiskRequest
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	UnixNanos        int64                  `protobuf:"varint,1,opt,name=unix_nanos,json=unixNanos,proto3" json:"unix_nanos,omitempty"` // wall clock of the host at sending
+	Entropy          []byte                 `protobuf:"bytes,2,opt,name=entropy,proto3" json:"entropy,omitempty"`                       // 32..256 bytes for the kernel's pool
+	Hostname         string                 `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	MachineId        string                 `protobuf:"bytes,4,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`                                              // 32 hex digits
+	Env              map[string]string      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // environment of everything started from now on; replaces the old one
+	CaBundle         []byte                 `protobuf:"bytes,6,opt,name=ca_bundle,json=caBundle,proto3" json:"ca_bundle,omitempty"`                                                 // PEM, added to the guest's trusted certificates; empty: leave as is
+	Reseed           bool                   `protobuf:"varint,7,opt,name=reseed,proto3" json:"reseed,omitempty"`                                                                    // reseed random and numpy.random of the REPL
+	GrowDisk         bool                   `protobuf:"varint,8,opt,name=grow_disk,json=growDisk,proto3" json:"grow_disk,omitempty"`                                                // also do what GrowDisk does
+	DiskBytes        uint64                 `protobuf:"varint,9,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`                                             // with grow_disk: as in GrowDiskRequest
+	AtMonotonicNanos int64                  `protobuf:"varint,10,opt,name=at_monotonic_nanos,json=atMonotonicNanos,proto3" json:"at_monotonic_nanos,omitempty"`                     // when unix_nanos was right, by the guest's clock of HelloResponse; 0: now
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *RefreshRequest) Reset() {
@@ -297,6 +306,13 @@ func (x *RefreshRequest) GetGrowDisk() bool {
 func (x *RefreshRequest) GetDiskBytes() uint64 {
 	if x != nil {
 		return x.DiskBytes
+	}
+	return 0
+}
+
+func (x *RefreshRequest) GetAtMonotonicNanos() int64 {
+	if x != nil {
+		return x.AtMonotonicNanos
 	}
 	return 0
 }
@@ -426,9 +442,11 @@ func (*FreezeResponse) Descriptor() ([]byte, []int) {
 }
 
 type ThawRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	UnixNanos        int64                  `protobuf:"varint,1,opt,name=unix_nanos,json=unixNanos,proto3" json:"unix_nanos,omitempty"`                        // wall clock of the host at sending, set before anything goes on; 0: leave as is
+	AtMonotonicNanos int64                  `protobuf:"varint,2,opt,name=at_monotonic_nanos,json=atMonotonicNanos,proto3" json:"at_monotonic_nanos,omitempty"` // as in RefreshRequest
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ThawRequest) Reset() {
@@ -459,6 +477,20 @@ func (x *ThawRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ThawRequest.ProtoReflect.Descriptor instead.
 func (*ThawRequest) Descriptor() ([]byte, []int) {
 	return file_agent_v1_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ThawRequest) GetUnixNanos() int64 {
+	if x != nil {
+		return x.UnixNanos
+	}
+	return 0
+}
+
+func (x *ThawRequest) GetAtMonotonicNanos() int64 {
+	if x != nil {
+		return x.AtMonotonicNanos
+	}
+	return 0
 }
 
 type ThawResponse struct {
@@ -3028,12 +3060,13 @@ var File_agent_v1_agent_proto protoreflect.FileDescriptor
 const file_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x14agent/v1/agent.proto\x12\x0eramet.agent.v1\"\x0e\n" +
-	"\fHelloRequest\"\x81\x01\n" +
+	"\fHelloRequest\"\xaa\x01\n" +
 	"\rHelloResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12#\n" +
 	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12\x16\n" +
 	"\x06kernel\x18\x03 \x01(\tR\x06kernel\x12\x17\n" +
-	"\aboot_id\x18\x04 \x01(\tR\x06bootId\"\xe8\x02\n" +
+	"\aboot_id\x18\x04 \x01(\tR\x06bootId\x12'\n" +
+	"\x0fmonotonic_nanos\x18\x05 \x01(\x03R\x0emonotonicNanos\"\x96\x03\n" +
 	"\x0eRefreshRequest\x12\x1d\n" +
 	"\n" +
 	"unix_nanos\x18\x01 \x01(\x03R\tunixNanos\x12\x18\n" +
@@ -3046,7 +3079,9 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x06reseed\x18\a \x01(\bR\x06reseed\x12\x1b\n" +
 	"\tgrow_disk\x18\b \x01(\bR\bgrowDisk\x12\x1d\n" +
 	"\n" +
-	"disk_bytes\x18\t \x01(\x04R\tdiskBytes\x1a6\n" +
+	"disk_bytes\x18\t \x01(\x04R\tdiskBytes\x12,\n" +
+	"\x12at_monotonic_nanos\x18\n" +
+	" \x01(\x03R\x10atMonotonicNanos\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\")\n" +
@@ -3054,8 +3089,11 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x06micros\x18\x01 \x01(\x03R\x06micros\"#\n" +
 	"\rFreezeRequest\x12\x12\n" +
 	"\x04sync\x18\x01 \x01(\bR\x04sync\"\x10\n" +
-	"\x0eFreezeResponse\"\r\n" +
-	"\vThawRequest\"\x0e\n" +
+	"\x0eFreezeResponse\"Z\n" +
+	"\vThawRequest\x12\x1d\n" +
+	"\n" +
+	"unix_nanos\x18\x01 \x01(\x03R\tunixNanos\x12,\n" +
+	"\x12at_monotonic_nanos\x18\x02 \x01(\x03R\x10atMonotonicNanos\"\x0e\n" +
 	"\fThawResponse\"\r\n" +
 	"\vSyncRequest\"\x0e\n" +
 	"\fSyncResponse\"0\n" +

@@ -13,10 +13,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setClock sets the wall clock.
-func setClock(nanos int64) error {
+// setClock sets the wall clock to what it was when the monotonic clock was at; 0
+// means now. So it does not matter how long the call was on its way.
+func setClock(nanos, at int64) error {
+	if at != 0 {
+		now, err := monotonic()
+		if err != nil {
+			return err
+		}
+		nanos += now - at
+	}
 	ts := unix.NsecToTimespec(nanos)
 	return unix.ClockSettime(unix.CLOCK_REALTIME, &ts)
+}
+
+// monotonic is the guest's monotonic clock, in nanoseconds. It stands still while
+// the machine does.
+func monotonic() (int64, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0, err
+	}
+	return ts.Nano(), nil
 }
 
 // addEntropy mixes secret bytes of the host into the kernel's pool and makes

@@ -71,7 +71,11 @@ func (m *Machine) Hello(context.Context, *agentv1.HelloRequest) (*agentv1.HelloR
 	if err != nil {
 		return nil, err
 	}
-	return &agentv1.HelloResponse{Protocol: Protocol, AgentVersion: Version, Kernel: kernel, BootId: boot}, nil
+	now, err := monotonic()
+	if err != nil {
+		return nil, err
+	}
+	return &agentv1.HelloResponse{Protocol: Protocol, AgentVersion: Version, Kernel: kernel, BootId: boot, MonotonicNanos: now}, nil
 }
 
 // Refresh gives the machine its identity and thaws it when all has worked. When
@@ -114,7 +118,7 @@ func (m *Machine) refreshSteps(ctx context.Context, r *agentv1.RefreshRequest) [
 			steps = append(steps, step{name, run})
 		}
 	}
-	when(r.UnixNanos != 0, "set clock", func() error { return setClock(r.UnixNanos) })
+	when(r.UnixNanos != 0, "set clock", func() error { return setClock(r.UnixNanos, r.AtMonotonicNanos) })
 	when(len(r.Entropy) > 0, "add entropy", func() error { return addEntropy(r.Entropy) })
 	when(r.Hostname != "", "set hostname", func() error { return setHostname(r.Hostname) })
 	when(r.MachineId != "", "set machine id", func() error { return setMachineID(r.MachineId) })
@@ -151,13 +155,19 @@ func (m *Machine) Freeze(ctx context.Context, r *agentv1.FreezeRequest) (*agentv
 	return &agentv1.FreezeResponse{}, nil
 }
 
-// Thaw lets the user's processes go on.
-func (m *Machine) Thaw(ctx context.Context, _ *agentv1.ThawRequest) (*agentv1.ThawResponse, error) {
+// Thaw lets the user's processes go on, with the time that it is told.
+func (m *Machine) Thaw(ctx context.Context, r *agentv1.ThawRequest) (*agentv1.ThawResponse, error) {
 	unlock, err := m.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	if r.UnixNanos != 0 {
+		// A wrong clock is no reason to leave them frozen.
+		if err := setClock(r.UnixNanos, r.AtMonotonicNanos); err != nil {
+			m.logger.Error("set the clock for a thaw", "error", err)
+		}
+	}
 	if err := m.freezer.thaw(ctx); err != nil {
 		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("thaw: %w", err))
 	}

@@ -16,6 +16,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -42,6 +43,8 @@ const (
 	StepResume       = "resume"
 	StepPause        = "pause"
 	StepSave         = "save"
+	StepFinish       = "finish a snapshot"
+	StepFlatten      = "flatten"
 	StepResizeMemory = "resize memory"
 	StepResizeDisk   = "resize disk"
 	StepDialAgent    = "dial agent"
@@ -186,6 +189,12 @@ func (d *Driver) Remove(ctx context.Context, dir string) error {
 	return os.RemoveAll(dir)
 }
 
+// Verify implements vmm.Driver.
+func (d *Driver) Verify(_ context.Context, dir string) error {
+	_, err := read(dir)
+	return err
+}
+
 // snapshotName is the one file of a snapshot.
 const snapshotName = "fake-snapshot.json"
 
@@ -193,12 +202,13 @@ const snapshotName = "fake-snapshot.json"
 type saved struct {
 	ImageHash string    `json:"image_hash"`
 	VCPUs     int       `json:"vcpus"`
+	DiskOnly  bool      `json:"disk_only,omitempty"`
 	Guest     guestData `json:"guest"`
 }
 
-func load(c vmm.Config) (saved, error) {
+func read(dir string) (saved, error) {
 	var s saved
-	path := filepath.Join(c.Source.Snapshot, snapshotName)
+	path := filepath.Join(dir, snapshotName)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, &snapshot.CorruptError{Path: path, Reason: "it is missing"}
@@ -209,7 +219,32 @@ func load(c vmm.Config) (saved, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return s, &snapshot.CorruptError{Path: path, Reason: err.Error()}
 	}
-	if s.ImageHash != c.Source.Image.Hash || s.VCPUs != c.Shape.VCPUs {
+	return s, nil
+}
+
+// DiskPrefix begins the keys of values that are on the guest's disk and not in its memory.
+const DiskPrefix = "disk:"
+
+func onDisk(values map[string]string) map[string]string {
+	kept := map[string]string{}
+	for k, v := range values {
+		if strings.HasPrefix(k, DiskPrefix) {
+			kept[k] = v
+		}
+	}
+	return kept
+}
+
+func load(c vmm.Config) (saved, error) {
+	s, err := read(c.Source.Snapshot)
+	if err != nil {
+		return s, err
+	}
+	cold := s.DiskOnly || c.Source.DiskOnly
+	if cold {
+		s.Guest = guestData{MemoryMB: sandbox.MinMemoryMB, DiskMB: s.Guest.DiskMB, Values: onDisk(s.Guest.Values)}
+	}
+	if s.ImageHash != c.Source.Image.Hash || s.VCPUs != c.Shape.VCPUs && !cold {
 		return s, fmt.Errorf("the snapshot is of image %s with %d vCPUs: %w", s.ImageHash, s.VCPUs, vmm.ErrSnapshotMismatch)
 	}
 	return s, nil

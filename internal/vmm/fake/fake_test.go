@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net"
-	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -36,10 +35,10 @@ func (g guest) Do(command string, args []string) (string, error) {
 	case "disk":
 		return strconv.Itoa(g.DiskMB()), nil
 	case "wdisk":
-		g.Set("disk:"+args[0], args[1]+"/"+args[2])
+		g.Set(fake.DiskPrefix+args[0], args[1]+"/"+args[2])
 		return "ok", nil
 	case "rdisk":
-		return "sum-" + g.Get("disk:"+args[0]), nil
+		return "sum-" + g.Get(fake.DiskPrefix+args[0]), nil
 	case "dirty":
 		mb, err := strconv.Atoi(args[0])
 		g.Set("hog", args[0]+"/"+args[1])
@@ -108,7 +107,7 @@ func TestFail(t *testing.T) {
 	for step, call := range map[string]func() error{
 		fake.StepResume:       func() error { return m.Resume(ctx) },
 		fake.StepPause:        func() error { return m.Pause(ctx) },
-		fake.StepSave:         func() error { return m.Save(ctx, filepath.Join(t.TempDir())) },
+		fake.StepSave:         func() error { _, err := m.Save(ctx, t.TempDir(), vmm.SaveOptions{}); return err },
 		fake.StepResizeMemory: func() error { return m.ResizeMemory(ctx, 1024) },
 		fake.StepResizeDisk:   func() error { return m.ResizeDisk(ctx, 1024) },
 		fake.StepDialAgent:    func() error { c, err := m.DialAgent(ctx); closeConn(c); return err },

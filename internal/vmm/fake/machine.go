@@ -180,26 +180,64 @@ func (m *Machine) awaitRunning() bool {
 }
 
 // Save implements vmm.Machine.
-func (m *Machine) Save(ctx context.Context, dir string) error {
-	if err := m.step(ctx, StepSave); err != nil {
-		return err
-	}
+func (m *Machine) Save(ctx context.Context, dir string, o vmm.SaveOptions) (vmm.Saving, error) {
 	m.mu.Lock()
 	on := m.on
 	m.mu.Unlock()
+	begin := time.Now()
 	if on {
-		return errors.New("save: the machine is not paused")
+		if err := m.Pause(ctx); err != nil {
+			return nil, err
+		}
 	}
-	s := saved{ImageHash: m.cfg.Source.Image.Hash, VCPUs: m.cfg.Shape.VCPUs, Guest: m.guest.snapshot()}
-	b, err := json.Marshal(s)
+	err := m.step(ctx, StepSave)
+	s := &saving{dir: dir, saved: saved{
+		ImageHash: m.cfg.Source.Image.Hash, VCPUs: m.cfg.Shape.VCPUs, DiskOnly: o.DiskOnly, Guest: m.guest.snapshot(),
+	}}
+	s.info.DirtyBytes = s.saved.Guest.OwnPages * 4096
+	if on && (err != nil || !o.Stay) {
+		err = errors.Join(err, m.Resume(context.WithoutCancel(ctx)))
+		s.info.Paused = time.Since(begin)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.finish = func(ctx context.Context) error { return errors.Join(m.host.failure(StepFinish), context.Cause(ctx)) }
+	return s, nil
+}
+
+// Flatten implements vmm.Machine.
+func (m *Machine) Flatten(ctx context.Context) error { return m.step(ctx, StepFlatten) }
+
+// saving is a captured snapshot.
+type saving struct {
+	dir    string
+	saved  saved
+	info   sandbox.SaveInfo
+	finish func(context.Context) error
+}
+
+// Finish implements vmm.Saving.
+func (s *saving) Finish(ctx context.Context) error {
+	if err := s.finish(ctx); err != nil {
+		return err
+	}
+	b, err := json.Marshal(s.saved)
 	if err != nil {
 		return fmt.Errorf("save: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, snapshotName), b, 0o600); err != nil {
+	s.info.SizeBytes = int64(len(b))
+	if err := os.WriteFile(filepath.Join(s.dir, snapshotName), b, 0o600); err != nil {
 		return fmt.Errorf("save: %w", err)
 	}
 	return nil
 }
+
+// Info implements vmm.Saving.
+func (s *saving) Info() sandbox.SaveInfo { return s.info }
+
+// Close implements vmm.Saving.
+func (s *saving) Close() error { return nil }
 
 // ResizeMemory implements vmm.Machine.
 func (m *Machine) ResizeMemory(ctx context.Context, mb int) error {

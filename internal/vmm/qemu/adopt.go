@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
 )
 
@@ -95,6 +94,9 @@ func (m *Machine) takeOver(ctx context.Context) error {
 		m.nextSet = max(m.nextSet, s.ID+1)
 	}
 	m.mu.Unlock()
+	if err := m.endJobs(ctx); err != nil {
+		return err
+	}
 	return m.checkTop(ctx)
 }
 
@@ -112,18 +114,14 @@ func (m *Machine) checkTop(ctx context.Context) error {
 	m.mu.Lock()
 	rec := m.rec
 	m.mu.Unlock()
-	top := len(rec.Layers) - 1
+	next := rec.nextLayer()
 	for _, b := range blocks {
 		switch b.Inserted.Node {
-		case layerNode(top):
-			return nil
-		case layerNode(top + 1):
-			frozen, err := snapshot.SumFile(filepath.Join(m.dir, layerName(top)))
-			if err != nil {
-				return err
-			}
-			layers := append(rec.Layers[:top:top], frozen, snapshot.File{Name: layerName(top + 1)})
-			return m.updateRecord(func(r *record) { r.Layers = layers })
+		case rec.topNode():
+			// An overlay that was not put on yet is known to QEMU all the same.
+			return m.dropOverlay(ctx, next)
+		case layerNode(next):
+			return m.updateRecord(func(r *record) { r.Layers = withTop(r.Layers, next) })
 		}
 	}
 	return errors.New("the machine's disk is not the recorded one")

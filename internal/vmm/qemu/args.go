@@ -145,7 +145,7 @@ func (c commandLine) disks() []string {
 	for i, d := range c.Disks {
 		set := firstDisk + i
 		for _, fd := range d.FDs {
-			a = append(a, "-add-fd", fmt.Sprintf("set=%d,fd=%d", set, fd))
+			a = append(a, "-add-fd", fmt.Sprintf("set=%d,fd=%d,opaque=%s", set, fd, d.Node))
 		}
 		top := i == len(c.Disks)-1
 		a = append(a, "-blockdev", mustJSON(blockNode(d.Node, d.Format, set, backing, top)))

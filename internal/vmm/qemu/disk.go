@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -15,12 +16,13 @@ import (
 // imageNode is the node of the image's root filesystem, the lowest of the chain.
 const imageNode = "image"
 
-func layerName(i int) string { return fmt.Sprintf(diskPattern, i) }
+// layerName is the file of a layer, layerNode its node in QEMU, by its number.
+func layerName(n int) string { return layerPrefix + strconv.Itoa(n) + layerSuffix }
 
-func layerNode(i int) string { return fmt.Sprintf("layer%d", i) }
+func layerNode(n int) string { return "layer" + strconv.Itoa(n) }
 
 // linkLayers gives the instance its own names of a snapshot's layers, so that
-// it does not depend on the snapshot's directory, and checks them.
+// it does not depend on the snapshot's directory, and checks those that have a checksum.
 func (d *Driver) linkLayers(snapDir, dir string, layers []snapshot.File) error {
 	for i, l := range layers {
 		src, path := filepath.Join(snapDir, l.Name), filepath.Join(dir, layerName(i))
@@ -29,6 +31,9 @@ func (d *Driver) linkLayers(snapDir, dir string, layers []snapshot.File) error {
 				return &snapshot.CorruptError{Path: src, Reason: "it is missing"}
 			}
 			return fmt.Errorf("link disk layer: %w", err)
+		}
+		if l.SHA256 == "" {
+			continue // of an ephemeral snapshot
 		}
 		f, err := os.Open(path)
 		if err != nil {

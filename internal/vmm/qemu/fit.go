@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -58,6 +59,26 @@ func (d *Driver) fits(m *snapshot.Manifest, rec record, imageHash string) error 
 		}
 	}
 	return nil
+}
+
+// fitsDisk is fits for the disk alone: every machine can boot from it.
+func (d *Driver) fitsDisk(m *snapshot.Manifest, imageHash string) error {
+	if m.Driver != d.Name() {
+		return mismatch("driver", m.Driver, d.Name())
+	}
+	if m.ImageHash != imageHash {
+		return mismatch("image", m.ImageHash, imageHash)
+	}
+	return nil
+}
+
+// Verify implements vmm.Driver.
+func (d *Driver) Verify(ctx context.Context, dir string) error {
+	m, err := snapshot.Load(dir)
+	if err != nil {
+		return err
+	}
+	return m.Verify(ctx, dir)
 }
 
 // series is "7.2" of "7.2.22".

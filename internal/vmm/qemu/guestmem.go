@@ -45,6 +45,22 @@ func ownRuns(pid int, r memRange, maxRun uint64, do func(offset, size uint64) er
 		return fmt.Errorf("find dirty pages: %w", err)
 	}
 	defer f.Close()
+	err = scanRuns(f, r, func(offset, size uint64) error {
+		for ; size > 0; offset, size = offset+min(size, maxRun), size-min(size, maxRun) {
+			if err := do(offset, min(size, maxRun)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if !errors.Is(err, errNoScan) {
+		return err
+	}
+	return readRuns(f, r, maxRun, do)
+}
+
+// readRuns is ownRuns for kernels before 6.7.
+func readRuns(f *os.File, r memRange, maxRun uint64, do func(offset, size uint64) error) error {
 	buf := make([]byte, pagemapChunk*8)
 	pages := r.size / snapshot.PageSize
 	var start, length uint64 // of the run that grows, in bytes

@@ -51,6 +51,8 @@ type Machine struct {
 	running bool     // guarded by mu; what the caller asked for
 	nextSet int      // guarded by mu; the next add-fd set
 
+	flattening *flattening // guarded by mu; nil: none, and no save
+
 	released atomic.Bool // the process may go on without us
 }
 

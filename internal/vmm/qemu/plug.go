@@ -92,8 +92,7 @@ func (m *Machine) ResizeDisk(ctx context.Context, mb int) error {
 	if mb <= rec.DiskMB {
 		return nil
 	}
-	top := layerNode(len(rec.Layers) - 1)
-	if err := m.run(ctx, "block_resize", map[string]any{"node-name": top, "size": int64(mb) << 20}, nil); err != nil {
+	if err := m.run(ctx, "block_resize", map[string]any{"node-name": rec.topNode(), "size": int64(mb) << 20}, nil); err != nil {
 		return err
 	}
 	return m.updateRecord(func(r *record) { r.DiskMB = mb })

@@ -61,6 +61,7 @@ func TestRealMachine(t *testing.T) {
 		{"GoldenMemoryIsImmutable", goldenImmutable},
 		{"ConsoleFloodIsBounded", consoleFlood},
 		{"KilledFromOutside", killedFromOutside},
+		{"FlattenRemovesLayers", flattened},
 		{"DamagedSnapshotIsRefused", damaged},
 		{"ConcurrentRestores", concurrent},
 		{"LeavesNothing", leavesNothing},
@@ -168,7 +169,7 @@ func goldenImmutable(t *testing.T, s *vmmtest.Suite, d *qemu.Driver) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := man.Verify(s.Golden); err != nil {
+	if err := man.Verify(t.Context(), s.Golden); err != nil {
 		t.Errorf("the golden snapshot on disk: %v", err)
 	}
 	other.Want("golden", "get", "origin")
@@ -246,6 +247,39 @@ func killedFromOutside(t *testing.T, s *vmmtest.Suite, _ *qemu.Driver) {
 	if _, err := a.Try(realTimeout, "echo", "x"); err == nil {
 		t.Error("the stream still works")
 	}
+}
+
+// flattened has a disk with few layers, and no file more than those.
+func flattened(t *testing.T, s *vmmtest.Suite, _ *qemu.Driver) {
+	ctx, cancel := context.WithTimeout(t.Context(), realTimeout)
+	defer cancel()
+	c := s.Config(t, s.Golden, false)
+	m, a := s.RestoredIn(t, c)
+	for i := range 8 {
+		a.Call("wdisk", i<<20, i, 65536)
+		s.Save(t, m, filepath.Join(t.TempDir(), "save"))
+	}
+	layers := func() int {
+		files, err := filepath.Glob(filepath.Join(c.Dir, "disk*.qcow2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(files)
+	}
+	before := layers()
+	if err := m.Flatten(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if after := layers(); before < 9 || after > 3 {
+		t.Errorf("%d layers became %d", before, after)
+	}
+	// One that is cut short does no harm, and the next one does the rest.
+	cut, stop := context.WithCancel(ctx)
+	stop()
+	if err := m.Flatten(cut); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	a.Call("wdisk", 0, 77, 65536)
 }
 
 func damaged(t *testing.T, s *vmmtest.Suite, d *qemu.Driver) {

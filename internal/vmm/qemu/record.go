@@ -23,7 +23,8 @@ const (
 	consoleName = "console.fifo"
 	stderrName  = "stderr.fifo"
 	consoleLog  = "console.log"
-	diskPattern = "disk%d.qcow2"
+	layerPrefix = "disk"
+	layerSuffix = ".qcow2"
 )
 
 // record is what a later process needs to take the machine over, or to clean
@@ -48,9 +49,11 @@ type record struct {
 	// empty when it started from nothing; BaseDir is that golden's directory.
 	BaseMemory string `json:"base_memory,omitempty"`
 	BaseDir    string `json:"base_dir,omitempty"`
-	// Layers are the machine's disk layers above the image, lowest first. The
-	// last one is writable and its checksum is empty.
+	// Layers are the machine's disk layers above the image, lowest first. The last one
+	// is writable. Size and checksum are known of layers that came from the disk.
 	Layers []snapshot.File `json:"layers"`
+	// SharedLayers is how many of the lowest belong to the golden snapshot.
+	SharedLayers int `json:"shared_layers,omitempty"`
 }
 
 func readRecord(dir string) (record, error) {

@@ -19,7 +19,10 @@ type start struct {
 	d   *Driver
 	cfg vmm.Config
 
-	manifest *snapshot.Manifest // nil for a cold start
+	// manifest is that of the snapshot whose disk, or whose memory too when incoming,
+	// the machine starts from; nil without one.
+	manifest *snapshot.Manifest
+	incoming bool
 	rec      record
 	cmd      commandLine
 	memory   *os.File // boot memory; the driver's when base is set
@@ -134,11 +137,11 @@ func (s *start) checkSnapshot(context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.d.fits(m, s.rec, s.cfg.Source.Image.Hash); err != nil {
-		return err
+	s.manifest, s.incoming = m, !m.DiskOnly() && !s.cfg.Source.DiskOnly
+	if !s.incoming {
+		return s.d.fitsDisk(m, s.cfg.Source.Image.Hash)
 	}
-	s.manifest = m
-	return nil
+	return s.d.fits(m, s.rec, s.cfg.Source.Image.Hash)
 }
 
 func (s *start) plan(context.Context) error {
@@ -148,15 +151,16 @@ func (s *start) plan(context.Context) error {
 	}
 	var err error
 	if s.manifest != nil {
-		s.rec.DiskMB, s.rec.PlugMB = s.manifest.DiskMB, s.manifest.PlugMB
+		s.rec.DiskMB = s.manifest.DiskMB
 	} else if s.rec.DiskMB, err = diskMB(s.cfg.Source.Image.RootExt4, s.cfg.Shape.DiskMB); err != nil {
 		return err
 	}
 	s.cmd = commandLine{
 		Binary: s.d.binary, Name: string(s.cfg.Instance), Accel: s.rec.Accel, CPUModel: s.rec.CPUModel,
-		VCPUs: v, Incoming: s.manifest != nil, MemoryShared: s.cfg.Golden, MemoryReadOnly: s.d.version.now().atLeast(8, 2),
+		VCPUs: v, Incoming: s.incoming, MemoryShared: s.cfg.Golden, MemoryReadOnly: s.d.version.now().atLeast(8, 2),
 	}
-	if s.manifest != nil {
+	if s.incoming {
+		s.rec.PlugMB = s.manifest.PlugMB
 		return nil // its kernel is in its memory, and it never boots again
 	}
 	s.cmd.Append = kernelAppend(!s.probing)
@@ -205,7 +209,7 @@ func (s *start) attachDisk(context.Context) error {
 	if err := createOverlay(filepath.Join(s.cfg.Dir, layerName(top)), int64(s.rec.DiskMB)<<20); err != nil {
 		return err
 	}
-	s.rec.Layers = append(s.rec.Layers, snapshot.File{Name: layerName(top)})
+	s.rec.Layers = withTop(s.rec.Layers, top)
 	args, files, err := openChain(s.cfg.Source.Image.RootExt4, s.cfg.Dir, len(s.rec.Layers))
 	if err != nil {
 		return err
@@ -241,11 +245,12 @@ func (s *start) attachMemory(ctx context.Context) error {
 		return s.giveMemory()
 	}
 	dir, file := s.cfg.Source.Snapshot, (*snapshot.File)(nil)
-	if s.manifest != nil {
+	if s.incoming {
 		file = s.manifest.Memory
 		s.rec.BaseDir = dir
+		s.rec.SharedLayers = len(s.manifest.Layers)
 	}
-	if s.manifest != nil && s.manifest.Base != nil {
+	if s.incoming && s.manifest.Base != nil {
 		var err error
 		if dir, file, err = s.resolveBase(); err != nil {
 			return err
@@ -279,6 +284,7 @@ func (s *start) giveMemory() error {
 func (s *start) resolveBase() (string, *snapshot.File, error) {
 	want := s.manifest.Base
 	if want.Dir == "" { // a cold machine's: empty memory
+		s.rec.SharedLayers = 0
 		return "", nil, nil
 	}
 	dir := want.Dir
@@ -292,6 +298,7 @@ func (s *start) resolveBase() (string, *snapshot.File, error) {
 	if base.Memory == nil || base.Memory.SHA256 != want.MemorySHA256 {
 		return "", nil, mismatch("base memory", want.MemorySHA256, "another golden snapshot")
 	}
+	s.rec.SharedLayers = len(base.Layers)
 	return dir, base.Memory, nil
 }
 

@@ -88,7 +88,7 @@ func (m *Machine) saveState(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("save device state: %w", err)
 	}
 	defer w.Close()
-	set, err := m.addFDs(ctx, w)
+	set, err := m.addFDs(ctx, "state", w)
 	if err != nil {
 		return nil, err
 	}
@@ -107,14 +107,14 @@ func (m *Machine) saveState(ctx context.Context) ([]byte, error) {
 	return state, nil
 }
 
-// addFDs gives QEMU files as a new add-fd set and returns its number.
-func (m *Machine) addFDs(ctx context.Context, files ...*os.File) (int, error) {
+// addFDs gives QEMU files as a new add-fd set and returns its number. The name finds it again.
+func (m *Machine) addFDs(ctx context.Context, name string, files ...*os.File) (int, error) {
 	m.mu.Lock()
 	set := m.nextSet
 	m.nextSet++
 	m.mu.Unlock()
 	for _, f := range files {
-		if err := m.run(ctx, "add-fd", map[string]any{"fdset-id": set}, nil, f); err != nil {
+		if err := m.run(ctx, "add-fd", map[string]any{"fdset-id": set, "opaque": name}, nil, f); err != nil {
 			return 0, err
 		}
 	}
@@ -123,6 +123,9 @@ func (m *Machine) addFDs(ctx context.Context, files ...*os.File) (int, error) {
 
 // loadState feeds the snapshot's device state to a QEMU that waits for it.
 func (s *start) loadState(ctx context.Context) error {
+	if !s.incoming {
+		return nil
+	}
 	f, err := s.manifest.State.Open(s.cfg.Source.Snapshot)
 	if err != nil {
 		return err
@@ -131,8 +134,10 @@ func (s *start) loadState(ctx context.Context) error {
 	if s.manifest.State.Size > maxState {
 		return &snapshot.CorruptError{Path: f.Name(), Reason: "it is too large"}
 	}
-	if err := s.manifest.State.VerifyOpen(f); err != nil {
-		return err
+	if s.manifest.State.SHA256 != "" {
+		if err := s.manifest.State.VerifyOpen(f); err != nil {
+			return err
+		}
 	}
 	events := s.m.qmp.Subscribe("MIGRATION")
 	defer events.Close()
@@ -166,17 +171,31 @@ func (s *start) loadState(ctx context.Context) error {
 	}
 }
 
+// openPages opens the page file, which an ephemeral snapshot keeps in memory.
+func (s *start) openPages() (*os.File, error) {
+	saving, ok := s.cfg.Source.Saving.(*saving)
+	if !ok || !saving.o.Ephemeral {
+		return s.manifest.Pages.Open(s.cfg.Source.Snapshot)
+	}
+	return dupFile(saving.pages.file)
+}
+
 // placeMemory writes a delta's pages into the new machine's memory.
 func (s *start) placeMemory(ctx context.Context) error {
-	if s.manifest.Pages == nil {
+	if !s.incoming || s.manifest.Pages == nil {
 		return nil
 	}
+	file, err := s.openPages()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
 	boot, plug, err := s.m.memoryRegions(ctx)
 	if err != nil {
 		return err
 	}
 	regions := []memRange{bootRegion: boot, plugRegion: plug}
-	return s.manifest.Pages.ReadPages(s.cfg.Source.Snapshot, []uint64{boot.size, plug.size},
+	return s.manifest.Pages.ReadPagesOf(file, []uint64{boot.size, plug.size},
 		func(region uint32, offset uint64, data []byte) error {
 			if err := context.Cause(ctx); err != nil {
 				return err

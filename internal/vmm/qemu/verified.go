@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 
@@ -51,6 +52,26 @@ func (v *verifiedFiles) check(f *os.File, want snapshot.File) error {
 	}
 	v.add(key, want.SHA256)
 	return nil
+}
+
+// sum returns the entry of an open layer. What was read before is not read again.
+func (v *verifiedFiles) sum(f *os.File) (snapshot.File, error) {
+	key, err := keyOf(f)
+	if err != nil {
+		return snapshot.File{}, err
+	}
+	v.mu.Lock()
+	sum, ok := v.seen[key]
+	v.mu.Unlock()
+	if ok {
+		return snapshot.File{Name: filepath.Base(f.Name()), Size: key.size, SHA256: sum}, nil
+	}
+	l, err := snapshot.SumFile(f.Name())
+	if err != nil {
+		return l, err
+	}
+	v.add(key, l.SHA256)
+	return l, nil
 }
 
 func (v *verifiedFiles) add(key fileKey, sum string) {

@@ -253,7 +253,8 @@ func (s *Suite) kill(t *testing.T) {
 	wantGone(t, "dial", err)
 	wantGone(t, "pause", m.Pause(ctx))
 	wantGone(t, "resume", m.Resume(ctx))
-	wantGone(t, "save", m.Save(ctx, t.TempDir()))
+	_, err = m.Save(ctx, t.TempDir(), vmm.SaveOptions{})
+	wantGone(t, "save", err)
 	_, err = m.Stats()
 	wantGone(t, "stats", err)
 }

@@ -60,6 +60,10 @@ func Run(t *testing.T, subject Subject) {
 		{"PauseAndResume", s.pauseAndResume},
 		{"RestoredMachinesAreIndependent", s.independent},
 		{"SnapshotOfARestoredMachine", s.delta},
+		{"Fork", s.fork},
+		{"SaveAndStayPaused", s.stay},
+		{"BootFromTheDiskOfASnapshot", s.diskOnly},
+		{"Flatten", s.flatten},
 		{"DialEndsTheLastStream", s.dialAgain},
 		{"NetworkStream", s.network},
 		{"Resize", s.resize},
@@ -157,7 +161,7 @@ func (s *Suite) pause(t testing.TB, m vmm.Machine) {
 	}
 }
 
-// Save saves a paused machine as a snapshot in dir.
+// Save saves a machine as a snapshot in dir.
 func (s *Suite) Save(t testing.TB, m vmm.Machine, dir string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
@@ -166,7 +170,11 @@ func (s *Suite) Save(t testing.TB, m vmm.Machine, dir string) {
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Save(ctx, tmp); err != nil {
+	saving, err := m.Save(ctx, tmp, vmm.SaveOptions{})
+	if err != nil {
+		t.Fatalf("save: %v", err)
+	}
+	if err := errors.Join(saving.Finish(ctx), saving.Close()); err != nil {
 		t.Fatalf("save: %v", err)
 	}
 	if err := os.Rename(tmp, dir); err != nil {
