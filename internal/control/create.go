@@ -20,6 +20,7 @@ const (
 	opWake       = "wake"
 	opCheckpoint = "checkpoint"
 	opRestore    = "restore"
+	opMerge      = "merge" // done but for the name of its guest
 )
 
 // errAbandoned cancels a create whose caller went away.

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"ramet.dev/ramet/internal/sandbox"
@@ -53,7 +54,7 @@ func (c *Control) runMerge(ctx context.Context, parent, winner sandbox.Sandbox) 
 	defer release()
 	defer releaseWinner()
 	data := map[string]string{"parent": string(parent.ID), "winner": string(winner.ID)}
-	keep, give, err := c.store.Swap(ctx, parent, winner, opDelete,
+	keep, give, err := c.store.Swap(ctx, parent, winner, opDelete, opMerge,
 		store.Event{Type: "merged", Cause: causeMerge, Reason: "it goes on as sandbox " + winner.ID.String(), Data: data},
 		store.Event{Cause: causeMerge, Reason: "it was merged into sandbox " + parent.ID.String(), Data: data})
 	if err != nil {
@@ -68,8 +69,8 @@ func (c *Control) runMerge(ctx context.Context, parent, winner sandbox.Sandbox) 
 	done, cancel := c.commit()
 	defer cancel()
 	renaming := time.Now()
-	if err := c.machines.Rename(done, keep.Instance, keep); err != nil {
-		c.log.Error("give a merged guest the name of its sandbox", "sandbox", keep.ID, "instance", keep.Instance, "err", err)
+	if err := c.rename(done, keep); err != nil {
+		c.log.Error("finish a merge", "sandbox", keep.ID, "err", err) // the sweep tries again
 	}
 	steps = append(steps, sandbox.StepTime{Name: "rename", Took: time.Since(renaming)})
 	stopping := time.Now()
@@ -79,4 +80,20 @@ func (c *Control) runMerge(ctx context.Context, parent, winner sandbox.Sandbox) 
 	c.noticeEnd(keep)
 	c.log.Info("sandbox merged", "sandbox", keep.ID, "winner", winner.ID, "took", time.Since(begin))
 	return mergeResult{keep, append(steps, sandbox.StepTime{Name: "stop", Took: time.Since(stopping)})}, nil
+}
+
+// rename gives the guest of a merged sandbox the sandbox's identity, with which the merge is
+// at its end. Until then the intent says so.
+func (c *Control) rename(ctx context.Context, sb sandbox.Sandbox) error {
+	if err := c.machines.Rename(ctx, sb.Instance, sb); err != nil {
+		return fmt.Errorf("give the guest of instance %s the identity of sandbox %s: %w", sb.Instance, sb.ID, err)
+	}
+	_, err := c.store.TransitionMany(ctx, store.Step{ID: sb.ID, From: sandbox.Running, To: sandbox.Running, Change: store.Change{
+		Instance: sb.Instance, End: true,
+		Event: store.Event{Type: "renamed", Cause: causeMerge, Reason: "its guest has the sandbox's identity"},
+	}})
+	if isConflict(err) {
+		return nil // on its way out
+	}
+	return err
 }

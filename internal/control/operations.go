@@ -181,7 +181,15 @@ func (c *Control) want(ctx context.Context, project string, id sandbox.ID, wake 
 		sb, _, err = c.runWake(ctx, sb)
 		return sb, err
 	}
-	return sb, usable(sb)
+	if err := usable(sb); err != nil {
+		return sb, err
+	}
+	// An operation has an intent of its own, which must not take the place of this one.
+	left, err := c.store.IntentOf(ctx, id)
+	if err == nil && left == opMerge {
+		err = c.rename(ctx, sb)
+	}
+	return sb, err
 }
 
 // occupy makes an operation count as use of the sandbox. The caller has the operation, so that only

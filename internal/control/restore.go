@@ -111,7 +111,7 @@ func (c *Control) commitRestore(sb, stand sandbox.Sandbox, data map[string]strin
 	defer cancel()
 	release := c.lives.hold(sb)
 	defer release()
-	keep, give, err = c.store.Swap(ctx, sb, stand, opDelete,
+	keep, give, err = c.store.Swap(ctx, sb, stand, opDelete, "",
 		store.Event{Type: "restored", Cause: causeRestore, Reason: "it went back to a checkpoint", Data: data},
 		store.Event{Cause: causeRestore, Reason: "its machine took the place of another"})
 	if err != nil {

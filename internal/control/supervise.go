@@ -49,6 +49,7 @@ func (c *Control) recover(ctx context.Context) error {
 
 // settleIntents lets sandboxes go on that run and have an intent but no operation: it was
 // cut short, and may have left them paused. What it was making is undone by its own record.
+// A merge is brought to its end.
 func (c *Control) settleIntents(ctx context.Context) error {
 	cut, err := c.store.Intents(ctx)
 	if err != nil {
@@ -68,9 +69,12 @@ func (c *Control) settleIntents(ctx context.Context) error {
 			continue
 		}
 		errs = append(errs, c.alone(ctx, sb, func(now sandbox.Sandbox) error {
-			// It may have been the intent of an operation that has ended since.
-			if still, err := c.store.HasIntent(ctx, sb.ID); err != nil || !still {
+			left, err := c.store.IntentOf(ctx, sb.ID)
+			switch {
+			case err != nil || left == "": // it was that of an operation that has ended since
 				return err
+			case left == opMerge:
+				return c.rename(ctx, now)
 			}
 			return c.goOn(ctx, now)
 		}))

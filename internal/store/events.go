@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -125,11 +127,14 @@ func (s *Store) Intents(ctx context.Context) ([]Intent, error) {
 	return intents, nil
 }
 
-// HasIntent says whether an operation on a sandbox has begun and not ended.
-func (s *Store) HasIntent(ctx context.Context, id sandbox.ID) (bool, error) {
-	n, err := s.read.CountIntents(ctx, string(id))
-	if err != nil {
-		return false, fmt.Errorf("look up an intent: %w", err)
+// IntentOf returns the operation on a sandbox that has begun and not ended, "" for none.
+func (s *Store) IntentOf(ctx context.Context, id sandbox.ID) (string, error) {
+	operation, err := s.read.GetIntent(ctx, string(id))
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
 	}
-	return n > 0, nil
+	if err != nil {
+		return "", fmt.Errorf("look up an intent: %w", err)
+	}
+	return operation, nil
 }

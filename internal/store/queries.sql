@@ -61,8 +61,8 @@ ON CONFLICT (sandbox) DO UPDATE SET operation = excluded.operation, started_at =
 -- name: DeleteIntent :exec
 DELETE FROM intents WHERE sandbox = ?;
 
--- name: CountIntents :one
-SELECT count(*) FROM intents WHERE sandbox = ?;
+-- name: GetIntent :one
+SELECT operation FROM intents WHERE sandbox = ?;
 
 -- name: ListIntents :many
 SELECT * FROM intents ORDER BY started_at;

@@ -10,11 +10,12 @@ import (
 
 // Swap gives the sandbox keep the machine of the sandbox give, and give that of keep, with
 // all in the records that belongs to a machine and not to a sandbox. Give becomes stopping
-// with the intent operation; its checkpoints become keep's. Both keep's and give's events are
+// with the intent operation; its checkpoints become keep's. What keep was in the middle of has
+// ended, and follow, unless it is empty, is what it is in the middle of then. Both events are
 // written. It is one transaction, so that after a crash each machine belongs to one record.
 //
 // Both have to be as they are given: keep running, give running or creating.
-func (s *Store) Swap(ctx context.Context, keep, give sandbox.Sandbox, operation string, onKeep, onGive Event) (sandbox.Sandbox, sandbox.Sandbox, error) {
+func (s *Store) Swap(ctx context.Context, keep, give sandbox.Sandbox, operation, follow string, onKeep, onGive Event) (sandbox.Sandbox, sandbox.Sandbox, error) {
 	was := give.Instance
 	if give.State == sandbox.Creating {
 		was = "" // its start may have chosen another
@@ -23,7 +24,7 @@ func (s *Store) Swap(ctx context.Context, keep, give sandbox.Sandbox, operation 
 	err := s.tx(ctx, func(q *storedb.Queries) (err error) {
 		list, err = s.steps(ctx, q, []Step{
 			{ID: keep.ID, From: sandbox.Running, To: sandbox.Running, Change: Change{
-				Instance: keep.Instance, End: true, Event: onKeep,
+				Instance: keep.Instance, Begin: follow, End: true, Event: onKeep,
 				Apply: func(r *sandbox.Sandbox) {
 					r.UnresponsiveSince = give.UnresponsiveSince
 					takeMachine(r, give)

@@ -201,12 +201,12 @@ func (m *Machines) Stop(ctx context.Context, id sandbox.InstanceID) error {
 }
 
 func (v *machine) end() error {
-	v.agent.killAll()
-	v.cancel()
-	v.port.resume()
+	// Nothing of a machine is heard after its end, not how its programs ended either.
 	v.mu.Lock()
 	err := v.client.Close()
 	v.mu.Unlock()
+	v.agent.killAll()
+	v.cancel()
 	<-v.served
 	v.agent.wait()
 	return errors.Join(err, os.RemoveAll(v.root))

@@ -243,6 +243,15 @@ func (m *Machines) VerifySnapshot(_ context.Context, id sandbox.SnapshotID) erro
 	return err
 }
 
+// Peek returns what is in the memory that a snapshot keeps.
+func (m *Machines) Peek(id sandbox.SnapshotID, key string) string {
+	v, err := m.manifest(id)
+	if err != nil {
+		return ""
+	}
+	return v.Memory[key]
+}
+
 // Damage makes a snapshot one that cannot be used.
 func (m *Machines) Damage(id sandbox.SnapshotID) error {
 	return os.WriteFile(filepath.Join(m.snapshotDir(id), "manifest"), []byte("torn"), 0o600)

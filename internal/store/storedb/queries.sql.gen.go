@@ -43,17 +43,6 @@ func (q *Queries) CountCheckpoints(ctx context.Context, arg CountCheckpointsPara
 	return count, err
 }
 
-const countIntents = `-- name: CountIntents :one
-SELECT count(*) FROM intents WHERE sandbox = ?
-`
-
-func (q *Queries) CountIntents(ctx context.Context, sandbox string) (int64, error) {
-	row := q.db.QueryRowContext(ctx, countIntents, sandbox)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const countNamed = `-- name: CountNamed :one
 SELECT count(*) FROM snapshots WHERE sandbox = ?1 AND use = ?2 AND name = ?3 AND state <> 'deleting'
 `
@@ -221,6 +210,17 @@ func (q *Queries) GetAnswer(ctx context.Context, arg GetAnswerParams) (GetAnswer
 	var i GetAnswerRow
 	err := row.Scan(&i.Request, &i.Answer)
 	return i, err
+}
+
+const getIntent = `-- name: GetIntent :one
+SELECT operation FROM intents WHERE sandbox = ?
+`
+
+func (q *Queries) GetIntent(ctx context.Context, sandbox string) (string, error) {
+	row := q.db.QueryRowContext(ctx, getIntent, sandbox)
+	var operation string
+	err := row.Scan(&operation)
+	return operation, err
 }
 
 const getKey = `-- name: GetKey :one
