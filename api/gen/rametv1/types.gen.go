@@ -685,8 +685,8 @@ type Sandbox struct {
 
 // SandboxCreate defines model for SandboxCreate.
 type SandboxCreate struct {
-	// Checkpoint The id of a checkpoint to start from, instead of a template. The new sandbox has the checkpoint's template, shape and settings;
-	// `template`, `memory_mb`, `vcpus` and `disk_mb` cannot be given with it, the other fields win over its settings.
+	// Checkpoint The id of a checkpoint to start from, instead of a template. The new sandbox has the checkpoint's template and shape, which cannot be
+	// changed, and those of its settings that this request does not give. It has no network when either says so, and is persistent when either says so.
 	Checkpoint *string `json:"checkpoint,omitempty"`
 
 	// DiskMb MiB of disk, 4096 to 65536. Default 4096.
@@ -737,7 +737,8 @@ type SandboxCreate struct {
 
 // SandboxEvent defines model for SandboxEvent.
 type SandboxEvent struct {
-	// Cause One word: what brought it about. `create`, `delete` and `update` are calls; `create_failed`; `idle_timeout` and `max_lifetime`; `machine_exit`:
+	// Cause One word: what brought it about. `create`, `delete`, `update`, `fork`, `merge`, `hibernate`, `wake`, `checkpoint`, `restore` and `resume` are calls
+	// (`wake` also any call to a hibernated sandbox); `create_failed`; `retention`: it was kept as long as its project keeps such; `idle_timeout` and `max_lifetime`; `machine_exit`:
 	// the machine ended by itself; `restart`: found when the server started; `cleanup`: an earlier attempt did not get through; `guest`.
 	Cause string            `json:"cause"`
 	Data  map[string]string `json:"data"`
@@ -753,8 +754,9 @@ type SandboxEvent struct {
 	State string    `json:"state"`
 	Time  time.Time `json:"time"`
 
-	// Type The status that the sandbox got (`creating`, `running`, `stopping`, `stopped`, `failed`, …), `create_failed`, `updated`, or what else
-	// happened: `unresponsive`, `responsive`. Skip types you do not know.
+	// Type The status that the sandbox got (`creating`, `running`, `hibernating`, `hibernated`, `waking`, `stopping`, `stopped`, `failed`), `create_failed`,
+	// `updated`, or what else happened: `forking` and `forked`, `merged`, `restoring` and `restored`, `checkpointing`, `checkpoint_made`, `checkpoint_failed`,
+	// `checkpoint_deleted`, `space_made`, `space_deleted`, `hibernate_failed`, `wake_failed`, `unresponsive`, `responsive`. Skip types you do not know.
 	Type string `json:"type"`
 }
 
