@@ -106,3 +106,6 @@ failed at the next start. Templates are built again by 'ramet up'.`,
 	cmd.Flags().BoolVar(&force, "force", false, "replace records that are there, and keep them beside the new ones")
 	return cmd
 }
+
+// errTwoArguments explains what the other 'restore' is for.
+var errTwoArguments = errors.New("'ramet restore' takes one FILE, a backup; a sandbox goes back with 'ramet checkpoint restore ID CHECKPOINT'")

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -401,6 +400,3 @@ func (p *program) completeOneCheckpoint(cmd *cobra.Command, args []string, toCom
 	}
 	return p.checkpointCompletions(cmd, "", toComplete), cobra.ShellCompDirectiveNoFileComp
 }
-
-// errTwoArguments explains what the other 'restore' is for.
-var errTwoArguments = errors.New("'ramet restore' takes one FILE, a backup; a sandbox goes back with 'ramet checkpoint restore ID CHECKPOINT'")

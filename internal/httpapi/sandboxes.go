@@ -55,6 +55,8 @@ func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, error) {
 		if req.Checkpoint, err = sandbox.ParsePublicSnapshotID(*b.Checkpoint, sandbox.UseCheckpoint); err != nil {
 			return req, err
 		}
+	} else if req.KeepSeed {
+		return req, badRequest("reseed_without_checkpoint", "reseed can only be false with checkpoint; leave it out")
 	}
 	memory, disk := b.MemoryMb, b.DiskMb
 	if b.RamMib != nil {

@@ -719,7 +719,7 @@ type SandboxCreate struct {
 	// RamMib Podflare's name of `memory_mb`. Rounded up to a step of 128.
 	RamMib *int `json:"ram_mib,omitempty"`
 
-	// Reseed With `checkpoint`: whether the generators of `random` and numpy get new seeds. Default true. The kernel's randomness is new in any case.
+	// Reseed Only with `checkpoint`: whether the generators of `random` and numpy get new seeds. Default true. The kernel's randomness is new in any case.
 	Reseed *bool `json:"reseed,omitempty"`
 
 	// RootfsGb Podflare's name of the disk size, in GiB.
