@@ -1,5 +1,5 @@
-// Package control holds the use cases: create, list, get and delete sandboxes,
-// run things in them, reach their files, build templates, keep keys. Every
+// Package control holds the use cases: create, list, get and delete sandboxes, fork, merge,
+// hibernate and checkpoint them, run things in them, reach their files, build templates, keep keys. Every
 // surface, such as httpapi, calls it and adds nothing to the rules.
 //
 // It owns the life of a sandbox as its record tells it. Records are the
@@ -8,8 +8,8 @@
 // with its own deadline: a caller that goes away ends its waiting and, for a
 // create, asks for it to be undone, but never leaves half a state.
 //
-// Start reading at create.go, then delete.go, then supervise.go for what happens
-// without a caller.
+// Start reading at create.go, then delete.go, then operations.go and hibernate.go, then
+// supervise.go for what happens without a caller.
 package control
 
 import (

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -171,7 +172,10 @@ const (
 	unclear // the content decides
 )
 
-func (e diffEntry) against(o diffEntry) verdict {
+// against compares two entries. A file that has the same inode and times on both sides is the
+// same when it was last changed before the time apart, in nanoseconds since 1970: after that
+// two machines may have changed it differently within one tick of the clock.
+func (e diffEntry) against(o diffEntry, apart int64) verdict {
 	switch {
 	case e.kind != o.kind || e.mode != o.mode || e.uid != o.uid || e.gid != o.gid || e.link != o.link:
 		return differs
@@ -179,7 +183,7 @@ func (e diffEntry) against(o diffEntry) verdict {
 		return same
 	case e.size != o.size:
 		return differs
-	case e.inode != 0 && e.inode == o.inode && e.ctime == o.ctime && e.mtime == o.mtime:
+	case e.inode != 0 && e.inode == o.inode && e.ctime == o.ctime && e.mtime == o.mtime && e.ctime < apart:
 		return same // untouched since they were one
 	case e.size == 0:
 		return same
@@ -187,8 +191,19 @@ func (e diffEntry) against(o diffEntry) verdict {
 	return unclear
 }
 
+// parted returns a time before which the disks of two sandboxes were one, if they ever were.
+func parted(a, b sandbox.Sandbox) time.Time {
+	const margin = 2 * time.Second // clocks of guests, and the moment between record and fork
+	at := a.CreatedAt
+	if a.ID == b.Parent || b.ID != a.Parent && b.CreatedAt.Before(at) {
+		at = b.CreatedAt
+	}
+	return at.Add(-margin)
+}
+
 func compare(ctx context.Context, left, right *diffSide) (Diff, error) {
 	d := Diff{Truncated: left.more || right.more}
+	apart := parted(left.sb, right.sb).UnixNano()
 	var unsure []string
 	for _, p := range slices.Sorted(maps.Keys(left.entries)) {
 		other, ok := right.entries[p]
@@ -197,7 +212,7 @@ func compare(ctx context.Context, left, right *diffSide) (Diff, error) {
 		case !ok:
 			d.put(&d.Removed, p)
 		default:
-			switch left.entries[p].against(other) {
+			switch left.entries[p].against(other, apart) {
 			case differs:
 				d.put(&d.Modified, p)
 			case unclear:

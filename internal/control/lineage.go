@@ -57,8 +57,7 @@ func (c *Control) Lineage(ctx context.Context, project string, id sandbox.ID) (L
 func (l Lineage) family(id sandbox.ID) Lineage {
 	// Each id points towards the one that stands for its family.
 	head := map[sandbox.ID]sandbox.ID{}
-	var find func(sandbox.ID) sandbox.ID
-	find = func(x sandbox.ID) sandbox.ID {
+	find := func(x sandbox.ID) sandbox.ID {
 		for {
 			up, ok := head[x]
 			if !ok {
