@@ -215,7 +215,11 @@ func (a *App) openControl(ctx context.Context) error {
 		Quota: sandbox.Quota{
 			Sandboxes: a.cfg.MaxSandboxes, MemoryMB: a.cfg.MaxMemoryMB, DiskMB: a.cfg.MaxDiskMB,
 		},
-		Admission: a.admission(memory),
+		Admission:   a.admission(memory),
+		IdleTimeout: a.cfg.IdleTimeout,
+		Retention: sandbox.Retention{
+			Hibernated: a.cfg.Retain.Hibernated, Spaces: a.cfg.Retain.Spaces, Checkpoints: a.cfg.Retain.Checkpoints,
+		},
 	})
 	if err != nil {
 		return err

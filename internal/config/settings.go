@@ -181,6 +181,22 @@ func Settings() []Setting {
 			Help: "disk that the sandboxes of a project may have together, in MiB; 0 is no limit",
 		},
 		{
+			Key: "idle_timeout", Arg: "TIME", Default: "5m", check: checkTime, Scope: ForServer,
+			Help: "hibernate a sandbox after this time without a call, unless it says otherwise; or never",
+		},
+		{
+			Key: "retain_hibernated", Arg: "TIME", Default: "30d", check: checkTime, Scope: ForServer,
+			Help: "how long a sandbox that hibernates is kept: a time such as 30d, or never to delete it",
+		},
+		{
+			Key: "retain_spaces", Arg: "TIME", Default: "30d", check: checkTime, Scope: ForServer,
+			Help: "how long a Space is kept",
+		},
+		{
+			Key: "retain_checkpoints", Arg: "TIME", Default: "90d", check: checkTime, Scope: ForServer,
+			Help: "how long a checkpoint is kept",
+		},
+		{
 			Key: "memory_reserve_mb", Arg: "MB", Default: "1024", check: checkCount, Scope: ForServer,
 			Help: "memory of this host that is not promised to sandboxes, in MiB",
 		},

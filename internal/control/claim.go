@@ -75,7 +75,7 @@ func (c *Control) claim(ctx context.Context, claimer Claimer, project string, r 
 		return sb, nil, true, errors.Join(fmt.Errorf("create sandbox %s: %w", sb.ID, err), c.dropReady(sb, err))
 	}
 	c.lives.watch(running)
-	c.checkAlive(running)
+	c.noticeEnd(running)
 	return running, append(append([]sandbox.StepTime{admitted}, started.Steps...), sandbox.StepTime{Name: "commit", Took: time.Since(begin)}), true, nil
 }
 
