@@ -28,7 +28,7 @@ func (c *Control) createReady(ctx context.Context, project string, r CreateReque
 	if !ok {
 		return sandbox.Sandbox{}, nil, false, nil
 	}
-	done := make(chan struct{})
+	begin, done := time.Now(), make(chan struct{})
 	serr := c.spawn(func() {
 		defer close(done)
 		opCtx, stop := context.WithTimeoutCause(c.life, c.cfg.CreateTimeout, errCreateTimeout(c.cfg.CreateTimeout))
@@ -44,6 +44,9 @@ func (c *Control) createReady(ctx context.Context, project string, r CreateReque
 	<-done // it ends with ctx, but for what it then has to free
 	if errors.Is(err, errAbandoned) {
 		err = fmt.Errorf("create sandbox: %w", context.Cause(ctx))
+	}
+	if err == nil && found {
+		c.log.Info("sandbox created", "sandbox", sb.ID, "project", project, "template", sb.Template, "took", time.Since(begin))
 	}
 	return sb, steps, found, err
 }

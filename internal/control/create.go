@@ -39,6 +39,12 @@ func (c *Control) Create(ctx context.Context, project string, r CreateRequest) (
 }
 
 func (c *Control) create(ctx context.Context, project string, r CreateRequest, begin time.Time) (sandbox.Sandbox, []sandbox.StepTime, error) {
+	if r.Idempotency != "" {
+		sb, err := c.store.OfIdempotency(ctx, project, r.Idempotency, begin.Add(-keepAnswers))
+		if sandbox.KindOf(err) != sandbox.NotFound {
+			return sb, nil, err // made, but the server ended before its answer was kept
+		}
+	}
 	unpin, err := c.spawnFrom(ctx, project, &r)
 	if err != nil {
 		return sandbox.Sandbox{}, nil, err
@@ -52,17 +58,8 @@ func (c *Control) create(ctx context.Context, project string, r CreateRequest, b
 	if err := r.check(c.cfg.HostMemoryMB); err != nil {
 		return sandbox.Sandbox{}, nil, err
 	}
-	if r.Idempotency != "" {
-		sb, err := c.store.OfIdempotency(ctx, project, r.Idempotency, begin.Add(-keepAnswers))
-		if sandbox.KindOf(err) != sandbox.NotFound {
-			return sb, nil, err // made, but the server ended before its answer was kept
-		}
-	}
 	if r.from == nil {
 		if sb, steps, found, err := c.createReady(ctx, project, r); err != nil || found {
-			if err == nil {
-				c.log.Info("sandbox created", "sandbox", sb.ID, "project", project, "template", sb.Template, "took", time.Since(begin))
-			}
 			return sb, steps, err
 		}
 	}
@@ -77,6 +74,10 @@ func (c *Control) create(ctx context.Context, project string, r CreateRequest, b
 		defer unpin()
 		defer op.cancel(nil)
 		sb, steps, op.err = c.runCreate(opCtx, sb, r)
+		if op.err == nil && r.space != "" {
+			unpin()
+			c.dropConsumed(r.space)
+		}
 		c.mu.Lock()
 		delete(c.creates, sb.ID)
 		c.mu.Unlock()
@@ -97,8 +98,11 @@ func (c *Control) create(ctx context.Context, project string, r CreateRequest, b
 	case <-op.done:
 	case <-ctx.Done():
 		op.cancel(errAbandoned)
-		// The start gives up at its next step, unless it is past the last one.
-		c.dropAbandoned(op, project, id)
+		// The start gives up at its next step, unless it is past the last one. Then what was a
+		// Space stays: it is the only copy.
+		if r.space == "" {
+			c.dropAbandoned(op, project, id)
+		}
 		return sandbox.Sandbox{}, nil, fmt.Errorf("create sandbox: %w", context.Cause(ctx))
 	}
 	if op.err == nil {

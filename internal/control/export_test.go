@@ -7,5 +7,5 @@ func (c *Control) Idle(project string, id sandbox.ID) error {
 	return c.idle(project, id, "a test says so")
 }
 
-// Closing is closed when Close has begun.
-func (c *Control) Closing() <-chan struct{} { return c.life.Done() }
+// BeginClose does what Close begins with: every operation is cancelled when it returns.
+func (c *Control) BeginClose() { c.close(errClosing) }

@@ -54,12 +54,12 @@ func TestShutdownUndoesOperations(t *testing.T) {
 				done <- err
 			}()
 			<-entered
+			n.BeginClose()
 			go func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 				defer cancel()
 				closed <- n.Control.Close(ctx)
 			}()
-			<-n.Closing()
 			close(open)
 			if err := <-done; codeOf(err) != "shutting_down" {
 				t.Errorf("%v", err)

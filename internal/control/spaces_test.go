@@ -150,3 +150,45 @@ func TestGarbageIsCollected(t *testing.T) {
 	}
 	n.clean(t)
 }
+
+func TestResumeThatNobodyWaitsForKeepsTheOnlyCopy(t *testing.T) {
+	n := fresh(t)
+	for range 8 { // both outcomes are ready at the end; which one is taken is chance
+		sb := n.createWith(t, control.CreateRequest{Persistent: true})
+		n.machines.Remember(sb.Instance, "v", "1")
+		if err := n.Idle(project, sb.ID); err != nil {
+			t.Fatal(err)
+		}
+		list, _, err := n.Snapshots(t.Context(), project, control.SnapshotQuery{Use: sandbox.UseSpace, Sandbox: sb.ID, Limit: 1})
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		resumed := func() (r sandbox.Sandbox) {
+			for _, x := range n.all(t) {
+				if x.Snapshot == list[0].ID {
+					r = x
+				}
+			}
+			return r
+		}
+		var started atomic.Bool
+		n.machines.OnStart = func(context.Context, control.StartRequest) error {
+			started.Store(true)
+			return nil
+		}
+		ctx := &lateContext{Context: context.Background(), created: func() bool {
+			if !started.Load() { // the database asks too, under a lock
+				return false
+			}
+			waitFor(t, 20*time.Second, "it runs", func() bool { return resumed().State == sandbox.Running })
+			return true
+		}}
+		if _, _, err := n.ResumeSpace(ctx, project, list[0].ID); err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		n.machines.OnStart = nil
+		if r := resumed(); r.State != sandbox.Running || n.machines.Recall(r.Instance, "v") != "1" {
+			t.Errorf("%+v", r)
+		}
+	}
+}

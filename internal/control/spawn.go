@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"ramet.dev/ramet/internal/sandbox"
@@ -19,7 +20,7 @@ func (c *Control) spawnFrom(ctx context.Context, project string, r *CreateReques
 	if id == "" {
 		return func() {}, nil
 	}
-	unpin = c.pin(id)
+	unpin = sync.OnceFunc(c.pin(id))
 	snap, err := c.store.ReadySnapshot(ctx, project, id, use)
 	if err != nil {
 		unpin()
@@ -62,8 +63,12 @@ func (c *Control) ResumeSpace(ctx context.Context, project string, space sandbox
 	if err != nil {
 		return sb, steps, fmt.Errorf("resume space %s: %w", space, err)
 	}
-	done, cancel := c.cleanup()
-	defer cancel()
-	c.dropSnapshot(done, sandbox.Snapshot{ID: space})
 	return sb, steps, nil
+}
+
+// dropConsumed removes a Space that was resumed.
+func (c *Control) dropConsumed(space sandbox.SnapshotID) {
+	ctx, cancel := c.cleanup()
+	defer cancel()
+	c.dropSnapshot(ctx, sandbox.Snapshot{ID: space})
 }
