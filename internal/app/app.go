@@ -234,19 +234,13 @@ func (a *App) openControl(ctx context.Context) error {
 	return a.ensureKey(ctx)
 }
 
-// pruneTemplates deletes old builds that no sandbox stands on. It is not worth
-// failing a start for.
+// pruneTemplates deletes old builds that neither a sandbox nor a snapshot stands on. It is
+// not worth failing a start for.
 func (a *App) pruneTemplates(ctx context.Context, records *store.Store) {
-	live, err := records.OfNode(ctx, a.cfg.Node)
+	inUse, err := records.TemplateHashesInUse(ctx, a.cfg.Node)
 	if err != nil {
 		a.log.Error("find out which template builds are in use", "err", err)
 		return
-	}
-	var inUse []string
-	for _, sb := range live {
-		if sb.State != sandbox.Failed { // its machine is gone
-			inUse = append(inUse, sb.TemplateHash)
-		}
 	}
 	gone, err := a.builder.Prune(ctx, inUse, time.Now().Add(-keepBuilds))
 	for _, b := range gone {

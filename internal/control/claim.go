@@ -29,8 +29,14 @@ func (c *Control) createReady(ctx context.Context, project string, r CreateReque
 		return sandbox.Sandbox{}, nil, false, nil
 	}
 	begin, done := time.Now(), make(chan struct{})
-	serr := c.spawn(func() {
-		defer close(done)
+	c.mu.Lock()
+	serr := c.spawnLocked(func() {
+		defer func() {
+			c.mu.Lock()
+			delete(c.claims, done)
+			c.mu.Unlock()
+			close(done)
+		}()
 		opCtx, stop := context.WithTimeoutCause(c.life, c.cfg.CreateTimeout, errCreateTimeout(c.cfg.CreateTimeout))
 		defer stop()
 		opCtx, cancel := context.WithCancelCause(opCtx)
@@ -38,6 +44,10 @@ func (c *Control) createReady(ctx context.Context, project string, r CreateReque
 		defer context.AfterFunc(ctx, func() { cancel(errAbandoned) })()
 		sb, steps, found, err = c.claim(opCtx, claimer, project, r)
 	})
+	if serr == nil {
+		c.claims[done] = true
+	}
+	c.mu.Unlock()
 	if serr != nil {
 		return sandbox.Sandbox{}, nil, false, serr
 	}

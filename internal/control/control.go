@@ -120,6 +120,7 @@ type Control struct {
 	deletes map[sandbox.ID]*operation   // guarded by mu
 	builds  map[string]*build           // guarded by mu
 	ops     map[sandbox.ID]*operation   // guarded by mu
+	claims  map[<-chan struct{}]bool    // guarded by mu; each is closed when its claim has ended
 	wakes   map[sandbox.ID]*waking      // guarded by mu
 	pins    map[sandbox.SnapshotID]*pin // guarded by mu
 
@@ -156,6 +157,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		deletes: make(map[sandbox.ID]*operation),
 		builds:  make(map[string]*build),
 		ops:     make(map[sandbox.ID]*operation),
+		claims:  make(map[<-chan struct{}]bool),
 		wakes:   make(map[sandbox.ID]*waking),
 		pins:    make(map[sandbox.SnapshotID]*pin),
 

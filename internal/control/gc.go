@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"ramet.dev/ramet/internal/sandbox"
 )
@@ -102,7 +104,7 @@ func (c *Control) collectInstances(ctx context.Context, dryRun bool, r *GCReport
 }
 
 // awaitCreates waits for the starts under way: a start may choose another instance than the
-// record names until it commits.
+// record names until it commits, and a machine that was kept ready has no record before.
 func (c *Control) awaitCreates(ctx context.Context) error {
 	c.mu.Lock()
 	var wait []<-chan struct{}
@@ -112,6 +114,7 @@ func (c *Control) awaitCreates(ctx context.Context) error {
 	for _, op := range c.ops {
 		wait = append(wait, op.done)
 	}
+	wait = slices.AppendSeq(wait, maps.Keys(c.claims))
 	c.mu.Unlock()
 	for _, done := range wait {
 		select {

@@ -121,6 +121,9 @@ func TestTimesCanBeChangedAndSurviveARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, 20*time.Second, "hibernated after the restart", n2.is(t, idle.ID, sandbox.Hibernated))
+	if _, _, err := n2.Hibernate(t.Context(), project, idle.ID); err != nil { // waits until its machine is gone
+		t.Fatal(err)
+	}
 	if s := n2.state(t, keep.ID).State; s != sandbox.Running {
 		t.Errorf("%s", s)
 	}

@@ -69,6 +69,7 @@ func (c *Control) runMerge(ctx context.Context, parent, winner sandbox.Sandbox) 
 	done, cancel := c.commit()
 	defer cancel()
 	renaming := time.Now()
+	c.carryEgress(done, keep) // at once: what it had was the winner's
 	if err := c.rename(done, keep); err != nil {
 		c.log.Error("finish a merge", "sandbox", keep.ID, "err", err) // the sweep tries again
 	}
@@ -88,6 +89,7 @@ func (c *Control) rename(ctx context.Context, sb sandbox.Sandbox) error {
 	if err := c.machines.Rename(ctx, sb.Instance, sb); err != nil {
 		return fmt.Errorf("give the guest of instance %s the identity of sandbox %s: %w", sb.Instance, sb.ID, err)
 	}
+	c.carryEgress(ctx, sb)
 	_, err := c.store.TransitionMany(ctx, store.Step{ID: sb.ID, From: sandbox.Running, To: sandbox.Running, Change: store.Change{
 		Instance: sb.Instance, End: true,
 		Event: store.Event{Type: "renamed", Cause: causeMerge, Reason: "its guest has the sandbox's identity"},

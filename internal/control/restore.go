@@ -98,6 +98,7 @@ func (c *Control) runRestore(ctx context.Context, sb sandbox.Sandbox, snap sandb
 	stopping := time.Now()
 	done, cancel := c.commit()
 	defer cancel()
+	c.carryEgress(done, keep)
 	if err := c.finishStop(done, give, causeRestore); err != nil {
 		c.log.Error("end the machine that a restore replaced", "sandbox", sb.ID, "instance", give.Instance, "err", err) // the sweep tries again
 	}

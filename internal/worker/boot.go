@@ -133,7 +133,9 @@ func (w *Worker) boot(ctx context.Context, p plan) (*Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
+	w.setBooted(p.Instance, true)
 	b := &boot{w: w, plan: p, inst: w.newInstance(p.Instance, p.template)}
+	b.inst.onFreed = func() { w.setBooted(p.Instance, false) }
 	begin := time.Now()
 	for _, s := range steps {
 		t := time.Now()
@@ -162,6 +164,7 @@ func (b *boot) fail(ctx context.Context, name string, err error) error {
 	}
 	// Here and not above: what users are told leaves most of it out.
 	b.w.log.Log(ctx, level, "boot failed", "instance", b.Instance, "step", name, "err", err, "console", logTail(console))
+	defer b.inst.onFreed()
 	failed := bootError(name, fmt.Errorf("boot step %s of instance %s: %w", name, b.Instance, err), console)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()

@@ -94,7 +94,8 @@ type ClientInterface interface {
 	//
 	// In Prometheus' text format; any key may read them, they name no project and no sandbox. `ramet_http_requests_total`,
 	// `ramet_http_request_duration_seconds`, `ramet_http_requests_in_flight`, `ramet_sandboxes` (by state), `ramet_sandbox_creates_total` (by result),
-	// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_promised_memory_bytes` and
+	// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_operations_total` (by operation and result),
+	// `ramet_operation_duration_seconds` (by operation), `ramet_promised_memory_bytes` and
 	// `…_disk_bytes` with their `…_limit_bytes`, `ramet_disk_full`, `ramet_info`, and those of the Go runtime and the process.
 	//
 	// Corresponds with GET /metrics (the `GetServerMetrics` operationId).
@@ -728,7 +729,8 @@ type ClientInterface interface {
 //
 // In Prometheus' text format; any key may read them, they name no project and no sandbox. `ramet_http_requests_total`,
 // `ramet_http_request_duration_seconds`, `ramet_http_requests_in_flight`, `ramet_sandboxes` (by state), `ramet_sandbox_creates_total` (by result),
-// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_promised_memory_bytes` and
+// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_operations_total` (by operation and result),
+// `ramet_operation_duration_seconds` (by operation), `ramet_promised_memory_bytes` and
 // `…_disk_bytes` with their `…_limit_bytes`, `ramet_disk_full`, `ramet_info`, and those of the Go runtime and the process.
 //
 // Corresponds with GET /metrics (the `GetServerMetrics` operationId).
@@ -4996,7 +4998,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// In Prometheus' text format; any key may read them, they name no project and no sandbox. `ramet_http_requests_total`,
 	// `ramet_http_request_duration_seconds`, `ramet_http_requests_in_flight`, `ramet_sandboxes` (by state), `ramet_sandbox_creates_total` (by result),
-	// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_promised_memory_bytes` and
+	// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_operations_total` (by operation and result),
+	// `ramet_operation_duration_seconds` (by operation), `ramet_promised_memory_bytes` and
 	// `…_disk_bytes` with their `…_limit_bytes`, `ramet_disk_full`, `ramet_info`, and those of the Go runtime and the process.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -8767,7 +8770,8 @@ func (r GetUsageResponse) ContentType() string {
 //
 // In Prometheus' text format; any key may read them, they name no project and no sandbox. `ramet_http_requests_total`,
 // `ramet_http_request_duration_seconds`, `ramet_http_requests_in_flight`, `ramet_sandboxes` (by state), `ramet_sandbox_creates_total` (by result),
-// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_promised_memory_bytes` and
+// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_operations_total` (by operation and result),
+// `ramet_operation_duration_seconds` (by operation), `ramet_promised_memory_bytes` and
 // `…_disk_bytes` with their `…_limit_bytes`, `ramet_disk_full`, `ramet_info`, and those of the Go runtime and the process.
 //
 // Returns a wrapper object for the known response body format(s).

@@ -212,7 +212,7 @@ func (m *Machines) Rename(_ context.Context, id sandbox.InstanceID, sb sandbox.S
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	v.name = sb.ID
+	v.name, v.reach = sb.ID, sb
 	return nil
 }
 
