@@ -71,6 +71,7 @@ func startedOf(i *worker.Instance) control.Started {
 		Instance: i.ID, Isolation: i.Isolation(), TemplateHash: i.Template.Hash, ColdBecause: i.ColdBecause, Steps: i.Steps,
 	}
 }
+
 func (m machines) Fork(ctx context.Context, parent sandbox.InstanceID, children []control.StartRequest) ([]control.Started, sandbox.SaveInfo, error) {
 	requests := make([]worker.Request, len(children))
 	for n, c := range children {
@@ -117,6 +118,14 @@ func (m machines) Snapshots() ([]sandbox.SnapshotID, error) { return m.w.Snapsho
 func (m machines) RemoveSnapshot(ctx context.Context, id sandbox.SnapshotID) error {
 	return m.w.RemoveSnapshot(ctx, id)
 }
+
+// SnapshotSize implements control.Inventory.
+func (m machines) SnapshotSize(id sandbox.SnapshotID) (int64, error) {
+	return m.w.SnapshotBytes(id), nil
+}
+
+// Instances implements control.Inventory.
+func (m machines) Instances() ([]sandbox.InstanceID, error) { return m.w.Instances() }
 
 // policyOf is what the guest of a sandbox may reach.
 func policyOf(sb sandbox.Sandbox) (network.Policy, error) {

@@ -153,7 +153,10 @@ func (a *App) openWorker(ctx context.Context) error {
 		CABundle:    ca,
 		Log:         a.log,
 
-		Pool:         a.poolConfig(),
+		Pool: a.poolConfig(),
+		Waiting: worker.WaitingConfig{
+			Size: a.cfg.WaitingMachines, Kind: worker.PoolKind{Template: a.cfg.Template, Shape: sandbox.DefaultShape()},
+		},
 		FreeMemoryMB: func() (int, error) { return memInfoMB("MemAvailable") },
 		UnpromisedMB: a.unpromisedMB,
 	})
@@ -215,7 +218,11 @@ func (a *App) openControl(ctx context.Context) error {
 		Quota: sandbox.Quota{
 			Sandboxes: a.cfg.MaxSandboxes, MemoryMB: a.cfg.MaxMemoryMB, DiskMB: a.cfg.MaxDiskMB,
 		},
-		Admission: a.admission(memory),
+		Admission:   a.admission(memory),
+		IdleTimeout: a.cfg.IdleTimeout,
+		Retention: sandbox.Retention{
+			Hibernated: a.cfg.Retain.Hibernated, Spaces: a.cfg.Retain.Spaces, Checkpoints: a.cfg.Retain.Checkpoints,
+		},
 	})
 	if err != nil {
 		return err
@@ -230,19 +237,13 @@ func (a *App) openControl(ctx context.Context) error {
 	return a.ensureKey(ctx)
 }
 
-// pruneTemplates deletes old builds that no sandbox stands on. It is not worth
-// failing a start for.
+// pruneTemplates deletes old builds that neither a sandbox nor a snapshot stands on. It is
+// not worth failing a start for.
 func (a *App) pruneTemplates(ctx context.Context, records *store.Store) {
-	live, err := records.OfNode(ctx, a.cfg.Node)
+	inUse, err := records.TemplateHashesInUse(ctx, a.cfg.Node)
 	if err != nil {
 		a.log.Error("find out which template builds are in use", "err", err)
 		return
-	}
-	var inUse []string
-	for _, sb := range live {
-		if sb.State != sandbox.Failed { // its machine is gone
-			inUse = append(inUse, sb.TemplateHash)
-		}
 	}
 	gone, err := a.builder.Prune(ctx, inUse, time.Now().Add(-keepBuilds))
 	for _, b := range gone {

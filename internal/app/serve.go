@@ -180,6 +180,7 @@ func (a *App) Run(ctx context.Context) error {
 	if err := a.worker.StartPool(); err != nil {
 		return err
 	}
+	a.worker.StartWaiting()
 	failed := make(chan error, 1)
 	go func() { failed <- serve() }()
 	if a.certs != nil {

@@ -71,12 +71,19 @@ func (p *program) restoreCommand() *cobra.Command {
 file is read and checked before anything is replaced. Records that are there
 already are only replaced with --force, and kept beside the new ones.
 
+To take a sandbox back to a checkpoint see 'ramet checkpoint restore'.
+
 Sandboxes that the backup knows as running and whose machines are gone become
 failed at the next start. Templates are built again by 'ramet up'.`,
 		Example: `  ramet down
   ramet restore /srv/backups/ramet-2026-01-02.tar.gz --force
   ramet up --detach`,
-		Args: exactly(1, "FILE"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				return errTwoArguments
+			}
+			return exactly(1, "FILE")(cmd, args)
+		},
 		RunE: withSignals(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			r, err := p.settings()
 			if err != nil {
@@ -99,3 +106,6 @@ failed at the next start. Templates are built again by 'ramet up'.`,
 	cmd.Flags().BoolVar(&force, "force", false, "replace records that are there, and keep them beside the new ones")
 	return cmd
 }
+
+// errTwoArguments explains what the other 'restore' is for.
+var errTwoArguments = errors.New("'ramet restore' takes one FILE, a backup; a sandbox goes back with 'ramet checkpoint restore ID CHECKPOINT'")

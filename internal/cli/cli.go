@@ -97,6 +97,7 @@ own, in which a Python interpreter lives across calls.
   ramet run --sandbox $id 'x = 1' run in it; variables live on from call to call
   ramet exec $id -- ls -l /       run a program in it
   ramet cp data.csv $id:/root/    copy files into it
+  ramet fork $id -n 3             make three more of it, with all that runs in it
   ramet rm $id                    remove it
 
 Ids may be shortened to any unique beginning. Settings come from flags, else
@@ -144,6 +145,7 @@ func (p *program) newRoot() *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: "server", Title: "The server:"},
 		&cobra.Group{ID: "sandboxes", Title: "Sandboxes:"},
+		&cobra.Group{ID: "state", Title: "State of sandboxes:"},
 		&cobra.Group{ID: "manage", Title: "Templates, keys and projects:"},
 	)
 	add := func(group string, commands ...*cobra.Command) {
@@ -153,9 +155,11 @@ func (p *program) newRoot() *cobra.Command {
 		}
 	}
 	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.benchCommand(), p.configCommand(),
-		p.backupCommand(), p.restoreCommand(), p.duCommand(), p.bugreportCommand())
+		p.backupCommand(), p.restoreCommand(), p.duCommand(), p.gcCommand(), p.bugreportCommand())
 	add("sandboxes", p.createCommand(), p.runCommand(), p.execCommand(), p.cpCommand(),
 		p.lsCommand(), p.getCommand(), p.updateCommand(), p.egressCommand(), p.rmCommand(), p.consoleCommand(), p.eventsCommand())
+	add("state", p.forkCommand(), p.mergeCommand(), p.hibernateCommand(), p.wakeCommand(), p.checkpointCommand(), p.spaceCommand(),
+		p.treeCommand(), p.diffCommand())
 	add("manage", p.templateCommand(), p.keysCommand(), p.projectCommand())
 	add("", p.completionCommand(), p.versionCommand())
 	return root
@@ -173,7 +177,11 @@ func (p *program) settings() (*config.Resolved, error) {
 		if s.Flag() == "" {
 			continue
 		}
-		if f := p.command.Flag(s.Flag()); f != nil && f.Changed {
+		f := p.command.Flag(s.Flag())
+		if f == nil || !f.Changed {
+			continue
+		}
+		if _, ours := f.Annotations[settingFlag]; ours {
 			src.Flags[s.Key] = f.Value.String()
 		}
 	}

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	})
 }
 
+// fakeServer is the key of a script's server.
+type fakeServer struct{}
+
 // TestScripts runs the command line as a user does, each script against a
 // server of its own.
 func TestScripts(t *testing.T) {
@@ -43,7 +46,9 @@ func TestScripts(t *testing.T) {
 					return err
 				}
 			}
-			srv := httptest.NewServer(clitest.New(files).Handler())
+			fake := clitest.New(files)
+			env.Values[fakeServer{}] = fake
+			srv := httptest.NewServer(fake.Handler())
 			env.Defer(srv.Close)
 			env.Defer(srv.CloseClientConnections)
 			if err := os.WriteFile(filepath.Join(home, "key"), []byte(clitest.Key+"\n"), 0o600); err != nil {
@@ -67,6 +72,10 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			// freeze makes Spaces of all persistent sandboxes.
+			"freeze": func(ts *testscript.TestScript, _ bool, _ []string) {
+				ts.Value(fakeServer{}).(*clitest.Server).Freeze()
+			},
 			"code":      scriptCode,
 			"interrupt": scriptInterrupt,
 			"certificate": func(ts *testscript.TestScript, _ bool, args []string) {

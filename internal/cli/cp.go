@@ -42,6 +42,7 @@ func parseEnd(arg string) (copyEnd, error) {
 }
 
 func (p *program) cpCommand() *cobra.Command {
+	var noWake bool
 	cmd := &cobra.Command{
 		Use:   "cp SRC DST",
 		Short: "Copy files into or out of a sandbox",
@@ -64,10 +65,11 @@ or not at all.`,
   ramet cp 3f2a:/var/log - | tar t`,
 		Args: exactly(2, "SRC and DST"),
 		RunE: withSignals(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			return p.cp(ctx, args[0], args[1])
+			return p.cp(awake(ctx, noWake), args[0], args[1])
 		}),
 		ValidArgsFunction: p.completeCopy,
 	}
+	addNoWake(cmd, &noWake)
 	return cmd
 }
 

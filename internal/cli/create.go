@@ -81,19 +81,27 @@ func (p *program) createCommand() *cobra.Command {
 	var shape shapeFlags
 	var env envFlags
 	var timers timerFlags
-	var asJSON bool
+	var checkpoint string
+	var persistent, keepSeed, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create a sandbox and print its id",
 		Long: `Create a sandbox and print its id on standard output, and nothing else there.
-It is a machine of its own, started from a template, and stays until 'ramet rm',
-or until its idle timeout or its maximum lifetime is over.
+It is a machine of its own, started from a template or a checkpoint, and stays
+until 'ramet rm' or until its maximum lifetime is over. When nobody calls it for
+its idle timeout (5 minutes if nothing else is set) it hibernates, and wakes at
+the next call; with --persistent it becomes a Space instead, see 'ramet space'.
+
+A sandbox that starts from a checkpoint has its memory, disk, shape and settings;
+other flags win over its settings.
 
 The environment that is given here is that of everything that will run in it.`,
 		Example: `  ramet create
   id=$(ramet create --memory 2048 --vcpus 4)
   ramet create --no-egress --metadata job=42 --env TOKEN
   ramet create --egress-allow pypi.org --egress-allow '*.pythonhosted.org'
+  ramet create --checkpoint 3f2a/before-deploy
+  ramet create --persistent --idle-timeout 30m
   ramet create --json | jq .timings_ms`,
 		Args: none,
 		RunE: withSignals(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
@@ -108,8 +116,12 @@ The environment that is given here is that of everything that will run in it.`,
 			if req.IdleTimeoutS, req.MaxLifetimeS, err = timers.values(cmd); err != nil {
 				return err
 			}
+			req.Persistent = ptr(persistent)
 			c, err := p.connect()
 			if err != nil {
+				return err
+			}
+			if err := p.ofCheckpoint(ctx, cmd, c, checkpoint, keepSeed, &req); err != nil {
 				return err
 			}
 			start := time.Now()
@@ -121,7 +133,7 @@ The environment that is given here is that of everything that will run in it.`,
 				return printJSON(p.Out, sb)
 			}
 			if isTerminal(p.Err) {
-				fmt.Fprintf(p.Err, "running after %s%s\n", milliseconds(float64(time.Since(start).Microseconds())/1000), timings(sb))
+				fmt.Fprintf(p.Err, "running after %s%s\n", milliseconds(float64(time.Since(start).Microseconds())/1000), timings(sb.TimingsMs))
 			}
 			_, err = fmt.Fprintln(p.Out, sb.Id)
 			return err
@@ -131,8 +143,40 @@ The environment that is given here is that of everything that will run in it.`,
 	shape.add(p, cmd)
 	env.add(cmd, "of the sandbox")
 	timers.add(cmd)
+	cmd.Flags().StringVar(&checkpoint, "checkpoint", "", "start from this checkpoint: its id, or ID/NAME")
+	cmd.Flags().BoolVar(&keepSeed, "keep-seed", false, "with --checkpoint: leave the state of Python's and numpy's random generators")
+	cmd.Flags().BoolVar(&persistent, "persistent", false, "when its idle timeout is over it becomes a Space")
+	nameValue(cmd.Flags(), "checkpoint", "CHECKPOINT")
+	cmd.RegisterFlagCompletionFunc("checkpoint", func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		return p.checkpointCompletions(cmd, "", toComplete), cobra.ShellCompDirectiveNoFileComp
+	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the sandbox as JSON instead of its id")
 	return cmd
+}
+
+// ofCheckpoint makes a create one that starts from a checkpoint, if it is named.
+func (p *program) ofCheckpoint(ctx context.Context, cmd *cobra.Command, c *client.Client, name string, keepSeed bool, req *v1.SandboxCreate) error {
+	if name == "" {
+		if keepSeed {
+			return usageErrorf("--keep-seed is for --checkpoint")
+		}
+		return nil
+	}
+	for _, flag := range []string{"template", "memory", "vcpus", "disk"} {
+		if cmd.Flags().Changed(flag) {
+			return usageErrorf("--%s cannot be given with --checkpoint: it is the checkpoint's", flag)
+		}
+	}
+	id, err := resolveCheckpoint(ctx, c, "", name)
+	if err != nil {
+		return err
+	}
+	req.Template, req.Checkpoint = nil, &id
+	if keepSeed {
+		reseed := false
+		req.Reseed = &reseed
+	}
+	return nil
 }
 
 // create creates a sandbox, and shows on a terminal that this is what takes the time.
@@ -145,20 +189,20 @@ func (p *program) create(ctx context.Context, c *client.Client, req v1.SandboxCr
 	return sb, nil
 }
 
-// timings lists the steps of a create, the longest first.
-func timings(sb *v1.Sandbox) string {
-	if sb.TimingsMs == nil {
+// timings lists the steps of a call, the longest first.
+func timings(ms *map[string]float64) string {
+	if ms == nil {
 		return ""
 	}
-	steps := make([]string, 0, len(*sb.TimingsMs))
-	for name := range *sb.TimingsMs {
+	steps := make([]string, 0, len(*ms))
+	for name := range *ms {
 		if name != "total" {
 			steps = append(steps, name)
 		}
 	}
-	sort.Slice(steps, func(i, j int) bool { return (*sb.TimingsMs)[steps[i]] > (*sb.TimingsMs)[steps[j]] })
+	sort.Slice(steps, func(i, j int) bool { return (*ms)[steps[i]] > (*ms)[steps[j]] })
 	for i, name := range steps {
-		steps[i] = clean(name) + " " + milliseconds((*sb.TimingsMs)[name])
+		steps[i] = clean(name) + " " + milliseconds((*ms)[name])
 	}
 	if len(steps) == 0 {
 		return ""

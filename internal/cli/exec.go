@@ -22,6 +22,7 @@ type execOptions struct {
 	stdin   bool
 	noStdin bool
 	detach  bool
+	noWake  bool
 	env     envFlags
 }
 
@@ -55,7 +56,7 @@ Exit codes other than the program's: 2 wrong usage, 124 --timeout was over,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w := watchSignals(cmd.Context())
+			w := watchSignals(awake(cmd.Context(), o.noWake))
 			defer w.stop()
 			return w.explain(p.execProgram(w, o, args[0], args[1:]))
 		},
@@ -83,6 +84,7 @@ Exit codes other than the program's: 2 wrong usage, 124 --timeout was over,
 	cmd.MarkFlagsMutuallyExclusive("stdin", "no-stdin")
 	cmd.MarkFlagsMutuallyExclusive("stdin", "detach")
 	o.env.add(cmd, "of the program")
+	addNoWake(cmd, &o.noWake)
 	cmd.RegisterFlagCompletionFunc("user", cobra.FixedCompletions([]string{"root", "user", "sandbox"}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"cwd", "timeout"} {
 		cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)

@@ -13,6 +13,9 @@ import (
 	"ramet.dev/ramet/internal/config"
 )
 
+// settingFlag annotates the flags that are settings.
+const settingFlag = "ramet_setting"
+
 // addSettingFlags adds the flags of settings. Their values are read by
 // (*program).settings, which knows all the other places of a setting too.
 func addSettingFlags(fs *pflag.FlagSet, keys ...string) {
@@ -32,6 +35,8 @@ func addSettingFlags(fs *pflag.FlagSet, keys ...string) {
 				fs.String(s.Flag(), s.Default, help)
 				nameValue(fs, s.Flag(), s.Arg)
 			}
+			// Other flags may have the same name and another meaning.
+			fs.Lookup(s.Flag()).Annotations = map[string][]string{settingFlag: nil}
 		}
 	}
 }

@@ -13,9 +13,9 @@ import (
 // long: enough to be unique among any number of sandboxes that a person has.
 const shortDigits = 12
 
-// shortID shortens an id for a table.
+// shortID shortens the id of a sandbox, a checkpoint or a Space for a table.
 func shortID(id string) string {
-	if n := len("sbx_") + shortDigits; len(id) > n && strings.HasPrefix(id, "sbx_") {
+	if n := len("sbx_") + shortDigits; len(id) > n && strings.IndexByte(id, '_') == n-shortDigits-1 {
 		return id[:n]
 	}
 	return id

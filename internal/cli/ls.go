@@ -205,8 +205,12 @@ func (p *program) get(ctx context.Context, name string, asJSON, metrics bool) er
 		{"Machine", fmt.Sprintf("%d vCPUs, %s of memory, %s of disk", sb.Vcpus, megabytes(sb.MemoryMb), megabytes(sb.DiskMb))},
 		{"Isolation", sb.Isolation},
 		{"Network out", egressText(sb)},
+		{"Came of", cameOf(sb)},
+		{"Merged into", deref(sb.MergedInto)},
+		{"Memory lost", deref(sb.BootNote)},
 		{"Metadata", strings.TrimPrefix(pairs(sb.Metadata), "-")},
-		{"Stopped", stopTimes(sb)},
+		{"By itself", stopTimes(sb)},
+		{"Ends", ends(sb)},
 		{"Node", sb.Node + ", region " + sb.Region},
 		{"Created", fmt.Sprintf("%s (%s ago)", sb.CreatedAt.Local().Format(time.DateTime), age(sb.CreatedAt, time.Now()))},
 	}
@@ -216,12 +220,42 @@ func (p *program) get(ctx context.Context, name string, asJSON, metrics bool) er
 	return p.printFields(rows)
 }
 
-// stopTimes says when a sandbox is stopped by itself, or nothing when it never is.
+// cameOf says what a sandbox was made of, or nothing for one of a template.
+func cameOf(sb *v1.Sandbox) string {
+	parent := deref(sb.Parent)
+	switch {
+	case sb.Checkpoint != nil:
+		return fmt.Sprintf("the checkpoint %s of %s", *sb.Checkpoint, orDash(parent))
+	case sb.Space != nil:
+		return fmt.Sprintf("the Space %s of %s", *sb.Space, orDash(parent))
+	case parent != "":
+		return "a fork of " + parent
+	}
+	return ""
+}
+
+// stopTimes says what happens to a sandbox by itself, or nothing when nothing does.
 func stopTimes(sb *v1.Sandbox) string {
-	if sb.IdleTimeoutS == 0 && sb.MaxLifetimeS == 0 {
+	var what []string
+	if sb.IdleTimeoutS != 0 {
+		then := "hibernates"
+		if sb.Persistent {
+			then = "becomes a Space"
+		}
+		what = append(what, fmt.Sprintf("%s %s without a call", then, seconds(sb.IdleTimeoutS)))
+	}
+	if sb.MaxLifetimeS != 0 {
+		what = append(what, fmt.Sprintf("ends %s of life", seconds(sb.MaxLifetimeS)))
+	}
+	return strings.Join(what, ", ")
+}
+
+// ends says when a sandbox ends if nothing changes, or nothing when it does not.
+func ends(sb *v1.Sandbox) string {
+	if sb.ExpiresAt == nil || sb.Status == "stopped" {
 		return ""
 	}
-	return fmt.Sprintf("%s without a call, %s of life", seconds(sb.IdleTimeoutS), seconds(sb.MaxLifetimeS))
+	return fmt.Sprintf("%s (in %s)", sb.ExpiresAt.Local().Format(time.DateTime), age(time.Now(), *sb.ExpiresAt))
 }
 
 func metricRows(m *v1.Metrics) [][2]string {

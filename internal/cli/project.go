@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "ramet.dev/ramet/api/gen/rametv1"
+	"ramet.dev/ramet/internal/config"
 )
 
 // addProjectFlag adds --project.
@@ -26,7 +27,8 @@ func (p *program) projectCommand() *cobra.Command {
 		Long: `A project owns sandboxes and API keys. A key sees only what is its project's. How
 much of the server a project may use at one time is its quota; what it does not
 say is the server's default (the settings max_sandboxes, max_memory_mb and
-max_disk_mb). Only the server's own key makes projects and changes quotas.`,
+max_disk_mb). A project also says for how long hibernated sandboxes, Spaces and
+checkpoints are kept. Only the server's own key makes projects and changes them.`,
 		Args: groupArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -36,16 +38,23 @@ max_disk_mb). Only the server's own key makes projects and changes quotas.`,
 
 func (p *program) projectSetCommand() *cobra.Command {
 	var asJSON bool
-	limits := map[string]*string{"max-sandboxes": new(string), "max-memory": new(string), "max-disk": new(string)}
+	limits := map[string]*string{
+		"max-sandboxes": new(string), "max-memory": new(string), "max-disk": new(string),
+		"retain-hibernated": new(string), "retain-spaces": new(string), "retain-checkpoints": new(string),
+	}
 	cmd := &cobra.Command{
 		Use:   "set NAME",
-		Short: "Make a project or change its quota",
-		Long: `Make a project, or change the quota of one. What is not given stays as it was. A
-limit is a number, "default" for the server's, or "none". What the project has
-already stays, also when that is more.`,
+		Short: "Make a project or change its quota and retention",
+		Long: `Make a project, or change the quota and the retention of one. What is not given
+stays as it was. A limit is a number, "default" for the server's, or "none". What
+the project has already stays, also when that is more.
+
+A retention is a time such as 12h or 30d, "default" (or 0) for the server's, or
+"never" (or -1): then nothing is deleted by itself.`,
 		Example: `  ramet project set team-a
   ramet project set team-a --max-sandboxes 20 --max-memory 32768
-  ramet project set team-a --max-disk default`,
+  ramet project set team-a --max-disk default
+  ramet project set team-a --retain-hibernated 7d --retain-checkpoints never`,
 		Args:              exactly(1, "NAME"),
 		ValidArgsFunction: p.completeProjects,
 		RunE: withSignals(func(ctx context.Context, cmd *cobra.Command, args []string) error {
@@ -55,6 +64,18 @@ already stays, also when that is more.`,
 					continue
 				}
 				n, err := parseLimit(*limits[flag])
+				if err != nil {
+					return usageErrorf("--%s %w", flag, err)
+				}
+				*to = &n
+			}
+			for flag, to := range map[string]**int64{
+				"retain-hibernated": &set.RetainHibernatedS, "retain-spaces": &set.RetainSpacesS, "retain-checkpoints": &set.RetainCheckpointsS,
+			} {
+				if !cmd.Flags().Changed(flag) {
+					continue
+				}
+				n, err := parseRetention(*limits[flag])
 				if err != nil {
 					return usageErrorf("--%s %w", flag, err)
 				}
@@ -78,8 +99,33 @@ already stays, also when that is more.`,
 		nameValue(cmd.Flags(), flag, "N")
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions([]string{"default", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	}
+	for flag, help := range map[string]string{
+		"retain-hibernated": "sandboxes that hibernate", "retain-spaces": "Spaces", "retain-checkpoints": "checkpoints",
+	} {
+		cmd.Flags().StringVar(limits[flag], flag, "", "how long "+help+" are kept: a time such as 30d, default or never")
+		nameValue(cmd.Flags(), flag, "TIME")
+		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions([]string{"default", "never"}, cobra.ShellCompDirectiveNoFileComp))
+	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// parseRetention reads a retention as the API has it, in seconds.
+func parseRetention(s string) (int64, error) {
+	switch s {
+	case "default", "0":
+		return 0, nil
+	case "none", "-1":
+		return -1, nil
+	}
+	d, err := config.ParseTime(s)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w, or default", err)
+	case d == 0: // never
+		return -1, nil
+	}
+	return int64(d / time.Second), nil
 }
 
 // parseLimit reads a limit as the API has it.
@@ -180,8 +226,23 @@ func (p *program) showProject(r *v1.Project, asJSON bool) error {
 		{"Sandboxes", row(r.Sandboxes, r.MaxSandboxes, "")},
 		{"Memory", row(r.MemoryMb, r.MaxMemoryMb, " MB")},
 		{"Disk", row(r.DiskMb, r.MaxDiskMb, " MB")},
+		{"Hibernated", keptTime(r.RetainHibernatedS)},
+		{"Spaces", keptTime(r.RetainSpacesS)},
+		{"Checkpoints", keptTime(r.RetainCheckpointsS)},
 		{"Created", fmt.Sprintf("%s (%s ago)", r.CreatedAt.Local().Format(time.DateTime), age(r.CreatedAt, time.Now()))},
 	})
+}
+
+// keptTime formats a retention.
+func keptTime(seconds int64) string {
+	d := time.Duration(seconds) * time.Second
+	switch {
+	case seconds == 0:
+		return "kept for ever"
+	case d%(24*time.Hour) == 0:
+		return fmt.Sprintf("kept for %d days", int(d.Hours())/24)
+	}
+	return "kept for " + d.String()
 }
 
 func (p *program) completeProjects(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {

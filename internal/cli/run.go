@@ -21,6 +21,7 @@ type runOptions struct {
 	timeout  time.Duration
 	json     bool
 	keep     bool
+	noWake   bool
 	shape    shapeFlags
 	env      envFlags
 }
@@ -59,7 +60,7 @@ N. Ramet's own: 2 wrong usage, 124 --timeout was over, 125 Ramet failed.`,
   ramet run --no-egress --timeout 10s --json - < untrusted.py`,
 		Args: exactly(1, "CODE, or - to read it from standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w := watchSignals(cmd.Context())
+			w := watchSignals(awake(cmd.Context(), o.noWake))
 			defer w.stop()
 			return w.explain(p.runCode(w, cmd, o, args[0]))
 		},
@@ -73,6 +74,7 @@ N. Ramet's own: 2 wrong usage, 124 --timeout was over, 125 Ramet failed.`,
 	f.DurationVarP(&o.timeout, "timeout", "t", 0, "interrupt the code after this time, such as 10s (default: never)")
 	f.BoolVar(&o.json, "json", false, "print one JSON object at the end instead of the output as it comes")
 	f.BoolVar(&o.keep, "keep", false, "keep the sandbox that is made for this call, and print its id on standard error")
+	addNoWake(cmd, &o.noWake)
 	o.env.add(cmd, "for this call")
 	o.shape.add(p, cmd)
 	for name, arg := range map[string]string{"sandbox": "ID", "lang": "NAME", "cwd": "DIR", "user": "NAME", "timeout": "TIME"} {

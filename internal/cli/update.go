@@ -16,11 +16,11 @@ import (
 type timerFlags struct{ idle, lifetime time.Duration }
 
 func (f *timerFlags) add(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&f.idle, "idle-timeout", 0, "stop it after this time without a call, such as 10m; 0 is never")
+	cmd.Flags().DurationVar(&f.idle, "idle-timeout", 0, "hibernate it after this time without a call, such as 10m; 0 is never")
 	cmd.Flags().DurationVar(&f.lifetime, "max-lifetime", 0, "stop it this time after its create, such as 2h; 0 is never")
 	for _, name := range []string{"idle-timeout", "max-lifetime"} {
 		nameValue(cmd.Flags(), name, "TIME")
-		cmd.Flags().Lookup(name).DefValue = "0"
+		cmd.Flags().Lookup(name).DefValue = ""
 		cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 }
@@ -52,8 +52,9 @@ func (p *program) updateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "update ID",
 		Short: "Change the times and notes of a sandbox",
-		Long: `Change when a sandbox is stopped by itself, and its metadata. What is not given
-stays. The lifetime counts from the create: one that is over stops it at once.`,
+		Long: `Change when a sandbox hibernates or ends by itself, and its metadata. What is not
+given stays. The lifetime counts from the create: one that is over ends the
+sandbox at once.`,
 		Example: `  ramet update 3f2a --idle-timeout 10m
   ramet update 3f2a --max-lifetime 0 --metadata job=43 --metadata owner-
   ramet update 3f2a --json --idle-timeout 1h | jq .expires_at`,

@@ -82,7 +82,10 @@ func New(base, key, userAgent string, options ...Option) (*Client, error) {
 	for _, change := range options {
 		change(transport)
 	}
-	sign := func(_ context.Context, req *http.Request) error {
+	sign := func(ctx context.Context, req *http.Request) error {
+		if ctx.Value(noWakeKey{}) != nil {
+			req.Header.Set("X-Ramet-Wake", "never")
+		}
 		if key != "" {
 			req.Header.Set("Authorization", "Bearer "+key)
 		}

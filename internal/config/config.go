@@ -53,6 +53,8 @@ type Server struct {
 	// Template is the template that is built at the start and used when a
 	// create names none.
 	Template string
+	// WaitingMachines is how many processes of machines are started ahead.
+	WaitingMachines int
 	// PoolSize is how many machines of each shape are kept ready; 0 for none,
 	// negative: as free memory allows.
 	PoolSize int
@@ -64,6 +66,11 @@ type Server struct {
 	// MaxSandboxes, MaxMemoryMB and MaxDiskMB limit each project whose own quota
 	// does not say. 0 is no limit.
 	MaxSandboxes, MaxMemoryMB, MaxDiskMB int
+	// IdleTimeout is after how long without a call a sandbox hibernates that does not
+	// say so itself. 0 is never.
+	IdleTimeout time.Duration
+	// Retain says how long what is kept by itself is kept. 0 is for ever.
+	Retain Retention
 	// MemoryReserveMB and DiskReserveMB of the host are not promised to sandboxes;
 	// the rest is, as many times as the factors say.
 	MemoryReserveMB, DiskReserveMB   int
@@ -90,6 +97,9 @@ type TLS struct {
 
 // Enabled reports whether the API is served over TLS.
 func (t TLS) Enabled() bool { return t.CertFile != "" || len(t.ACMEDomains) > 0 }
+
+// Retention is for how long sandboxes that hibernate, Spaces and checkpoints are kept.
+type Retention struct{ Hibernated, Spaces, Checkpoints time.Duration }
 
 // Client is what a command needs to reach a server.
 type Client struct {
@@ -182,6 +192,31 @@ func checkFactor(v string) error {
 		return fmt.Errorf("is %q, but must be a number from 0.1 to 100", v)
 	}
 	return nil
+}
+
+// maxTime is the longest time that can be set: ten years.
+const maxTime = 3660 * 24 * time.Hour
+
+// ParseTime reads a time such as 90s, 12h or 30d, of a second to ten years. "never" and "0" are 0.
+func ParseTime(v string) (time.Duration, error) {
+	if v == "never" || v == "0" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(v)
+	if n, isDays := strings.CutSuffix(v, "d"); isDays {
+		var days int
+		days, err = strconv.Atoi(n)
+		d = time.Duration(min(max(days, 0), int(2*maxTime/(24*time.Hour)))) * 24 * time.Hour
+	}
+	if err != nil || d < time.Second || d > maxTime {
+		return 0, fmt.Errorf("is %q, but must be a time such as 12h or 30d of at most %dd, or never", v, int(maxTime/(24*time.Hour)))
+	}
+	return d, nil
+}
+
+func checkTime(v string) error {
+	_, err := ParseTime(v)
+	return err
 }
 
 func oneOf(allowed ...string) func(string) error {

@@ -266,3 +266,18 @@ func FuzzParseFile(f *testing.F) {
 		}
 	})
 }
+
+func TestParseTime(t *testing.T) {
+	for in, want := range map[string]time.Duration{
+		"5m": 5 * time.Minute, "90s": 90 * time.Second, "12h": 12 * time.Hour, "30d": 720 * time.Hour, "never": 0, "0": 0, "3660d": 3660 * 24 * time.Hour,
+	} {
+		if got, err := ParseTime(in); err != nil || got != want {
+			t.Errorf("%s: %s, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "d", "0d", "-3d", "3661d", "9223372036854775807d", "10ms", "-5h", "1e9h", "30 d", "soon", "5"} {
+		if got, err := ParseTime(in); err == nil {
+			t.Errorf("%q: %s", in, got)
+		}
+	}
+}

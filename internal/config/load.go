@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -258,8 +259,9 @@ func (r *Resolved) Server() Server {
 	shapes, _ := parseShapes(text("pool_shapes"))
 	count := func(key string) int { n, _ := strconv.Atoi(text(key)); return n }
 	factor := func(key string) float64 { f, _ := strconv.ParseFloat(text(key), 64); return f }
+	span := func(key string) time.Duration { d, _ := ParseTime(text(key)); return d }
 	return Server{
-		PoolSize: poolSize, PoolShapes: shapes,
+		PoolSize: poolSize, PoolShapes: shapes, WaitingMachines: count("waiting_machines"),
 		Home: text("home"), Listen: text("listen"), NoAuth: flag("no_auth"), InsecureListen: flag("insecure_listen"),
 		TLS: TLS{
 			CertFile: text("tls_cert"), KeyFile: text("tls_key"), ACMEDomains: domains, ACMEEmail: text("acme_email"),
@@ -270,6 +272,9 @@ func (r *Resolved) Server() Server {
 		AllowPrivate: prefixes, GuestCA: text("guest_ca"),
 		Region: text("region"), Node: text("node"), Template: text("template"),
 		MaxSandboxes: count("max_sandboxes"), MaxMemoryMB: count("max_memory_mb"), MaxDiskMB: count("max_disk_mb"),
+		IdleTimeout: span("idle_timeout"),
+		Retain:      Retention{Hibernated: span("retain_hibernated"), Spaces: span("retain_spaces"), Checkpoints: span("retain_checkpoints")},
+
 		MemoryReserveMB: count("memory_reserve_mb"), DiskReserveMB: count("disk_reserve_mb"),
 		MemoryOvercommit: factor("memory_overcommit"), DiskOvercommit: factor("disk_overcommit"),
 	}

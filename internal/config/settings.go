@@ -153,6 +153,10 @@ func Settings() []Setting {
 			Help: "shapes to keep ready besides the default one: VCPUSxMEMORY in MiB, such as 4x2048,1x512",
 		},
 		{
+			Key: "waiting_machines", Arg: "COUNT", Default: "2", check: checkCount, Scope: ForServer,
+			Help: "processes that are started ahead for forks and wakes; each takes some 30 MB of memory until it is used",
+		},
+		{
 			Key: "allow_private", Arg: "RANGES", Default: "", check: checkPrefixes, Scope: ForServer,
 			Help: "private ranges that sandboxes may reach, such as 10.1.2.0/24,10.9.0.7",
 		},
@@ -179,6 +183,22 @@ func Settings() []Setting {
 		{
 			Key: "max_disk_mb", Arg: "MB", Default: "0", check: checkCount, Scope: ForServer,
 			Help: "disk that the sandboxes of a project may have together, in MiB; 0 is no limit",
+		},
+		{
+			Key: "idle_timeout", Arg: "TIME", Default: "5m", check: checkTime, Scope: ForServer,
+			Help: "hibernate a sandbox after this time without a call, unless it says otherwise; or never",
+		},
+		{
+			Key: "retain_hibernated", Arg: "TIME", Default: "30d", check: checkTime, Scope: ForServer,
+			Help: "how long a sandbox that hibernates is kept: a time such as 30d, or never to delete it",
+		},
+		{
+			Key: "retain_spaces", Arg: "TIME", Default: "30d", check: checkTime, Scope: ForServer,
+			Help: "how long a Space is kept",
+		},
+		{
+			Key: "retain_checkpoints", Arg: "TIME", Default: "90d", check: checkTime, Scope: ForServer,
+			Help: "how long a checkpoint is kept",
 		},
 		{
 			Key: "memory_reserve_mb", Arg: "MB", Default: "1024", check: checkCount, Scope: ForServer,

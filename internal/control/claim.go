@@ -28,9 +28,15 @@ func (c *Control) createReady(ctx context.Context, project string, r CreateReque
 	if !ok {
 		return sandbox.Sandbox{}, nil, false, nil
 	}
-	done := make(chan struct{})
-	serr := c.spawn(func() {
-		defer close(done)
+	begin, done := time.Now(), make(chan struct{})
+	c.mu.Lock()
+	serr := c.spawnLocked(func() {
+		defer func() {
+			c.mu.Lock()
+			delete(c.claims, done)
+			c.mu.Unlock()
+			close(done)
+		}()
 		opCtx, stop := context.WithTimeoutCause(c.life, c.cfg.CreateTimeout, errCreateTimeout(c.cfg.CreateTimeout))
 		defer stop()
 		opCtx, cancel := context.WithCancelCause(opCtx)
@@ -38,12 +44,19 @@ func (c *Control) createReady(ctx context.Context, project string, r CreateReque
 		defer context.AfterFunc(ctx, func() { cancel(errAbandoned) })()
 		sb, steps, found, err = c.claim(opCtx, claimer, project, r)
 	})
+	if serr == nil {
+		c.claims[done] = true
+	}
+	c.mu.Unlock()
 	if serr != nil {
 		return sandbox.Sandbox{}, nil, false, serr
 	}
 	<-done // it ends with ctx, but for what it then has to free
 	if errors.Is(err, errAbandoned) {
 		err = fmt.Errorf("create sandbox: %w", context.Cause(ctx))
+	}
+	if err == nil && found {
+		c.log.Info("sandbox created", "sandbox", sb.ID, "project", project, "template", sb.Template, "took", time.Since(begin))
 	}
 	return sb, steps, found, err
 }
@@ -75,7 +88,7 @@ func (c *Control) claim(ctx context.Context, claimer Claimer, project string, r 
 		return sb, nil, true, errors.Join(fmt.Errorf("create sandbox %s: %w", sb.ID, err), c.dropReady(sb, err))
 	}
 	c.lives.watch(running)
-	c.checkAlive(running)
+	c.noticeEnd(running)
 	return running, append(append([]sandbox.StepTime{admitted}, started.Steps...), sandbox.StepTime{Name: "commit", Took: time.Since(begin)}), true, nil
 }
 

@@ -1,5 +1,5 @@
-// Package control holds the use cases: create, list, get and delete sandboxes,
-// run things in them, reach their files, build templates, keep keys. Every
+// Package control holds the use cases: create, list, get and delete sandboxes, fork, merge,
+// hibernate and checkpoint them, run things in them, reach their files, build templates, keep keys. Every
 // surface, such as httpapi, calls it and adds nothing to the rules.
 //
 // It owns the life of a sandbox as its record tells it. Records are the
@@ -8,8 +8,8 @@
 // with its own deadline: a caller that goes away ends its waiting and, for a
 // create, asks for it to be undone, but never leaves half a state.
 //
-// Start reading at create.go, then delete.go, then supervise.go for what happens
-// without a caller.
+// Start reading at create.go, then delete.go, then operations.go and hibernate.go, then
+// supervise.go for what happens without a caller.
 package control
 
 import (
@@ -43,6 +43,17 @@ type Config struct {
 	// Admission says what of the host may be promised.
 	Admission Admission
 
+	// IdleTimeout is that of a sandbox whose create does not say. Zero: never.
+	IdleTimeout time.Duration
+	// Retention is how long what is kept by itself is kept where the project does not say.
+	// Zero: for ever.
+	Retention sandbox.Retention
+
+	// OperationTimeout bounds a fork, merge, hibernate, wake, checkpoint or restore,
+	// BusyTimeout how long one waits for another of the same sandbox. Zero: 10 minutes and 1 minute.
+	OperationTimeout, BusyTimeout time.Duration
+	// SweepInterval is how often what was missed is looked for. Zero: 30 seconds.
+	SweepInterval time.Duration
 	// CreateTimeout bounds a whole create, StopTimeout freeing a sandbox. Zero: 8 minutes
 	// (the first use of a vCPU count makes a snapshot, cold) and 1 minute.
 	CreateTimeout, StopTimeout time.Duration
@@ -64,6 +75,9 @@ func (c *Config) setDefaults() {
 		value *time.Duration
 		def   time.Duration
 	}{
+		{&c.OperationTimeout, 10 * time.Minute},
+		{&c.BusyTimeout, time.Minute},
+		{&c.SweepInterval, sweepInterval},
 		{&c.CreateTimeout, 8 * time.Minute},
 		{&c.StopTimeout, time.Minute},
 		{&c.GuestTimeout, 10 * time.Second},
@@ -101,10 +115,14 @@ type Control struct {
 	applying chan struct{}
 
 	mu      sync.Mutex
-	closing bool                      // guarded by mu
-	creates map[sandbox.ID]*operation // guarded by mu
-	deletes map[sandbox.ID]*operation // guarded by mu
-	builds  map[string]*build         // guarded by mu
+	closing bool                        // guarded by mu
+	creates map[sandbox.ID]*operation   // guarded by mu
+	deletes map[sandbox.ID]*operation   // guarded by mu
+	builds  map[string]*build           // guarded by mu
+	ops     map[sandbox.ID]*operation   // guarded by mu
+	claims  map[<-chan struct{}]bool    // guarded by mu; each is closed when its claim has ended
+	wakes   map[sandbox.ID]*waking      // guarded by mu
+	pins    map[sandbox.SnapshotID]*pin // guarded by mu
 
 	// standing orders creates on a template against its removal: creates read-lock it
 	// while they check the template and enter their record.
@@ -117,6 +135,7 @@ type operation struct {
 	done   chan struct{}
 	err    error              // set before done is closed
 	steps  []sandbox.StepTime // of a delete; set before done is closed
+	on     []sandbox.ID       // that it excludes other operations on
 }
 
 // errClosing is the cause of contexts that end because the server stops.
@@ -137,6 +156,10 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		creates: make(map[sandbox.ID]*operation),
 		deletes: make(map[sandbox.ID]*operation),
 		builds:  make(map[string]*build),
+		ops:     make(map[sandbox.ID]*operation),
+		claims:  make(map[<-chan struct{}]bool),
+		wakes:   make(map[sandbox.ID]*waking),
+		pins:    make(map[sandbox.SnapshotID]*pin),
 
 		applying: make(chan struct{}, 1),
 	}

@@ -13,8 +13,14 @@ import (
 
 // The operations that have intents.
 const (
-	opCreate = "create"
-	opDelete = "delete"
+	opCreate     = "create"
+	opDelete     = "delete"
+	opFork       = "fork"
+	opHibernate  = "hibernate"
+	opWake       = "wake"
+	opCheckpoint = "checkpoint"
+	opRestore    = "restore"
+	opMerge      = "merge" // done but for the name of its guest
 )
 
 // errAbandoned cancels a create whose caller went away.
@@ -33,20 +39,29 @@ func (c *Control) Create(ctx context.Context, project string, r CreateRequest) (
 }
 
 func (c *Control) create(ctx context.Context, project string, r CreateRequest, begin time.Time) (sandbox.Sandbox, []sandbox.StepTime, error) {
-	if err := r.check(c.cfg.HostMemoryMB); err != nil {
-		return sandbox.Sandbox{}, nil, err
-	}
 	if r.Idempotency != "" {
 		sb, err := c.store.OfIdempotency(ctx, project, r.Idempotency, begin.Add(-keepAnswers))
 		if sandbox.KindOf(err) != sandbox.NotFound {
 			return sb, nil, err // made, but the server ended before its answer was kept
 		}
 	}
-	if sb, steps, found, err := c.createReady(ctx, project, r); err != nil || found {
-		if err == nil {
-			c.log.Info("sandbox created", "sandbox", sb.ID, "project", project, "template", sb.Template, "took", time.Since(begin))
+	unpin, err := c.spawnFrom(ctx, project, &r)
+	if err != nil {
+		return sandbox.Sandbox{}, nil, err
+	}
+	begun := false
+	defer func() {
+		if !begun {
+			unpin()
 		}
-		return sb, steps, err
+	}()
+	if err := r.check(c.cfg.HostMemoryMB); err != nil {
+		return sandbox.Sandbox{}, nil, err
+	}
+	if r.from == nil {
+		if sb, steps, found, err := c.createReady(ctx, project, r); err != nil || found {
+			return sb, steps, err
+		}
 	}
 	sb, op, opCtx, err := c.beginCreate(ctx, project, r)
 	if err != nil {
@@ -56,8 +71,13 @@ func (c *Control) create(ctx context.Context, project string, r CreateRequest, b
 	var steps []sandbox.StepTime
 	id := sb.ID
 	err = c.spawn(func() {
+		defer unpin()
 		defer op.cancel(nil)
-		sb, steps, op.err = c.runCreate(opCtx, sb)
+		sb, steps, op.err = c.runCreate(opCtx, sb, r)
+		if op.err == nil && r.space != "" {
+			unpin()
+			c.dropConsumed(r.space)
+		}
 		c.mu.Lock()
 		delete(c.creates, sb.ID)
 		c.mu.Unlock()
@@ -73,12 +93,16 @@ func (c *Control) create(ctx context.Context, project string, r CreateRequest, b
 		close(op.done)
 		return sandbox.Sandbox{}, nil, err
 	}
+	begun = true
 	select {
 	case <-op.done:
 	case <-ctx.Done():
 		op.cancel(errAbandoned)
-		// The start gives up at its next step, unless it is past the last one.
-		c.dropAbandoned(op, project, id)
+		// The start gives up at its next step, unless it is past the last one. Then what was a
+		// Space stays: it is the only copy.
+		if r.space == "" {
+			c.dropAbandoned(op, project, id)
+		}
 		return sandbox.Sandbox{}, nil, fmt.Errorf("create sandbox: %w", context.Cause(ctx))
 	}
 	if op.err == nil {
@@ -109,11 +133,12 @@ func errCreateTimeout(d time.Duration) error {
 
 // newRecord is what a request asks for, of no machine yet.
 func (c *Control) newRecord(project string, r CreateRequest) sandbox.Sandbox {
-	return sandbox.Sandbox{
+	sb := sandbox.Sandbox{
 		Project: project, Region: c.cfg.Region, Node: c.cfg.Node,
-		Template: r.Template, Shape: r.Shape, Egress: !r.NoEgress, EgressPolicy: r.EgressPolicy, Env: r.Env, Metadata: r.Metadata,
-		IdleTimeout: r.IdleTimeout, MaxLifetime: r.MaxLifetime, Idempotency: r.Idempotency,
+		Template: r.Template, Shape: r.Shape, Idempotency: r.Idempotency,
 	}
+	inherit(&sb, r.settings(c.cfg.IdleTimeout))
+	return sb
 }
 
 // beginCreate enters the record, on a template that cannot be removed meanwhile, and
@@ -121,12 +146,19 @@ func (c *Control) newRecord(project string, r CreateRequest) sandbox.Sandbox {
 func (c *Control) beginCreate(ctx context.Context, project string, r CreateRequest) (sandbox.Sandbox, *operation, context.Context, error) {
 	c.standing.RLock()
 	defer c.standing.RUnlock()
-	t, err := c.templates.Get(ctx, r.Template)
-	if err != nil {
-		return sandbox.Sandbox{}, nil, nil, fmt.Errorf("create sandbox: %w", err)
-	}
 	sb := c.newRecord(project, r)
-	sb.ID, sb.TemplateHash, sb.Instance = sandbox.NewID(), t.Hash, sandbox.NewInstanceID()
+	sb.ID, sb.Instance = sandbox.NewID(), sandbox.NewInstanceID()
+	if r.from != nil {
+		// What it stands on is kept as long as the snapshot is.
+		sb.TemplateHash, sb.Parent, sb.Snapshot = r.from.TemplateHash, r.from.Sandbox, r.from.ID
+		sb.Origin = originOf(r.from.Use)
+	} else {
+		t, err := c.templates.Get(ctx, r.Template)
+		if err != nil {
+			return sandbox.Sandbox{}, nil, nil, fmt.Errorf("create sandbox: %w", err)
+		}
+		sb.TemplateHash = t.Hash
+	}
 	opCtx, stop := context.WithTimeoutCause(c.life, c.cfg.CreateTimeout, errCreateTimeout(c.cfg.CreateTimeout))
 	opCtx, cancel := context.WithCancelCause(opCtx)
 	op := &operation{done: make(chan struct{}), cancel: func(err error) { cancel(err); stop() }}
@@ -151,8 +183,8 @@ func (c *Control) beginCreate(ctx context.Context, project string, r CreateReque
 }
 
 // runCreate boots the machine of a record and makes it running, or undoes all of it.
-func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sandbox, []sandbox.StepTime, error) {
-	started, err := c.machines.Start(ctx, StartRequest{Sandbox: sb})
+func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox, r CreateRequest) (sandbox.Sandbox, []sandbox.StepTime, error) {
+	started, err := c.machines.Start(ctx, StartRequest{Sandbox: sb, Snapshot: sb.Snapshot, KeepSeed: r.KeepSeed, ColdFallback: sb.Snapshot != ""})
 	if started.Instance != "" {
 		sb.Instance = started.Instance
 	}
@@ -160,13 +192,7 @@ func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sa
 		// Also when the start made it: nobody waits for the sandbox any more.
 		err = errors.Join(cause, err)
 	}
-	if errors.Is(err, syscall.ENOSPC) {
-		// The machine's files found it first; undoing needs the room.
-		err = errors.Join(&sandbox.Error{
-			Kind: sandbox.Unavailable, Code: "server_disk_full", RetryAfter: 30 * time.Second, Err: err,
-			Message: "the server's disk is full, so that nothing new can be made; delete sandboxes or free space on the server, then try again",
-		}, c.store.DiskFull())
-	}
+	err = c.diskFull(err)
 	if err != nil {
 		c.undoCreate(sb, err)
 		return sb, nil, fmt.Errorf("create sandbox %s: %w", sb.ID, err)
@@ -174,31 +200,44 @@ func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sa
 	begin := time.Now()
 	running, err := c.store.Transition(ctx, sb.ID, sandbox.Creating, sandbox.Running, store.Change{
 		Apply: func(r *sandbox.Sandbox) {
-			r.Instance, r.Isolation = sb.Instance, started.Isolation
+			r.Instance, r.Isolation, r.BootNote = sb.Instance, started.Isolation, started.ColdBecause
 			if started.TemplateHash != "" {
 				r.TemplateHash = started.TemplateHash
 			}
 		},
-		End:   true,
-		Event: store.Event{Cause: causeCreate, Reason: "its machine takes calls"},
+		End:       true,
+		Snapshots: r.consumes(),
+		Event:     store.Event{Cause: r.cause(), Reason: "its machine takes calls"},
 	})
 	if err != nil {
 		c.undoCreate(sb, err)
 		return sb, nil, err
 	}
 	c.lives.watch(running)
-	c.checkAlive(running)
+	c.noticeEnd(running)
 	return running, append(started.Steps, sandbox.StepTime{Name: "commit", Took: time.Since(begin)}), nil
 }
 
-// checkAlive notes a machine that ended before the record said whose it was, so that
+// diskFull tells an operation that failed by a full disk from others. The machine's files
+// found it first; undoing needs the room.
+func (c *Control) diskFull(err error) error {
+	if !errors.Is(err, syscall.ENOSPC) {
+		return err
+	}
+	return errors.Join(&sandbox.Error{
+		Kind: sandbox.Unavailable, Code: "server_disk_full", RetryAfter: 30 * time.Second, Err: err,
+		Message: "the server's disk is full, so that nothing new can be made; delete sandboxes or free space on the server, then try again",
+	}, c.store.DiskFull())
+}
+
+// noticeEnd looks whether a machine has ended before the record said whose it was, so that
 // nobody was found to tell.
-func (c *Control) checkAlive(running sandbox.Sandbox) {
-	if c.machines.Alive(running.Instance) {
+func (c *Control) noticeEnd(sb sandbox.Sandbox) {
+	if c.machines.Alive(sb.Instance) {
 		return
 	}
-	if err := c.recordExit(sandbox.MachineExit{Instance: running.Instance, Reason: "the sandbox's machine ended by itself"}); err != nil {
-		c.log.Error("record the end of a machine", "instance", running.Instance, "err", err)
+	if err := c.recordExit(sandbox.MachineExit{Instance: sb.Instance, Reason: "the sandbox's machine ended by itself"}); err != nil {
+		c.log.Error("record the end of a machine", "instance", sb.Instance, "err", err)
 	}
 }
 
@@ -215,8 +254,8 @@ func (c *Control) undoCreate(sb sandbox.Sandbox, cause error) {
 	level("create failed", "err", cause)
 	_, err := c.store.Transition(ctx, sb.ID, sandbox.Creating, sandbox.Stopping, store.Change{
 		Begin: opDelete,
-		Apply: func(r *sandbox.Sandbox) { r.Instance, r.FailReason = sb.Instance, reasonOf(cause) },
-		Event: store.Event{Type: "create_failed", Cause: causeFailed, Reason: reasonOf(cause)},
+		Apply: func(r *sandbox.Sandbox) { r.Instance, r.FailReason = sb.Instance, reasonOf(cause, notStarted) },
+		Event: store.Event{Type: "create_failed", Cause: causeFailed, Reason: reasonOf(cause, notStarted)},
 	})
 	if err != nil {
 		log.Error("record a failed create", "err", err)
@@ -227,14 +266,16 @@ func (c *Control) undoCreate(sb sandbox.Sandbox, cause error) {
 	}
 }
 
-// reasonOf is what a record may tell its user about an error.
-func reasonOf(err error) string {
+const notStarted = "the sandbox could not be started"
+
+// reasonOf is what a record may tell its user about an error: what it may not is otherwise.
+func reasonOf(err error, otherwise string) string {
 	var e *sandbox.Error
 	switch {
 	case errors.As(err, &e) && e.Kind != sandbox.Internal:
 		return e.Message
 	case errors.Is(err, errAbandoned):
-		return "the caller went away during the create"
+		return "the caller went away before the end"
 	}
-	return "the sandbox could not be started"
+	return otherwise
 }

@@ -24,7 +24,11 @@ func (c *Control) DeleteSteps(ctx context.Context, project string, id sandbox.ID
 }
 
 // ending says why a sandbox is stopped.
-type ending struct{ cause, reason string }
+type ending struct {
+	cause, reason string
+	// only, when set, is the state that it holds for: a sandbox in another is left alone.
+	only sandbox.State
+}
 
 func (c *Control) end(ctx context.Context, project string, id sandbox.ID, why ending) ([]sandbox.StepTime, error) {
 	sb, err := c.store.Get(ctx, project, id)
@@ -83,9 +87,15 @@ func (c *Control) runDelete(project string, id sandbox.ID, why ending) (steps []
 		if err := c.endCreate(ctx, id); err != nil {
 			return nil, err
 		}
+		if err := c.endOperation(ctx, id); err != nil {
+			return nil, err
+		}
 		sb, err := c.store.Get(ctx, project, id)
 		if err != nil {
 			return nil, err
+		}
+		if why.only != "" && sb.State != why.only {
+			return steps, nil
 		}
 		switch sb.State {
 		case sandbox.Stopped:
@@ -99,7 +109,8 @@ func (c *Control) runDelete(project string, id sandbox.ID, why ending) (steps []
 						r.FailReason = why.reason
 					}
 				},
-				Event: store.Event{Cause: why.cause, Reason: why.reason},
+				Snapshots: lost(sb),
+				Event:     store.Event{Cause: why.cause, Reason: why.reason},
 			})
 			if isConflict(err) {
 				continue
@@ -139,6 +150,18 @@ func (c *Control) endCreate(ctx context.Context, id sandbox.ID) error {
 	}
 }
 
+// lost is what becomes of the snapshot of a hibernated sandbox that ends.
+func lost(sb sandbox.Sandbox) []store.SnapshotChange {
+	if sb.Hibernation == "" {
+		return nil
+	}
+	from := sandbox.SnapshotReady
+	if sb.State == sandbox.Hibernating {
+		from = sandbox.SnapshotMaking
+	}
+	return []store.SnapshotChange{{ID: sb.Hibernation, From: from, To: sandbox.SnapshotDeleting}}
+}
+
 // finishStop frees the machine of a stopping sandbox and makes it stopped.
 // Losing the last step to somebody who did the same is success.
 func (c *Control) finishStop(ctx context.Context, sb sandbox.Sandbox, cause string) error {
@@ -152,6 +175,11 @@ func (c *Control) freeMachine(ctx context.Context, sb sandbox.Sandbox) error {
 	if err := c.machines.Stop(ctx, sb.Instance); err != nil {
 		return fmt.Errorf("stop instance %s of sandbox %s: %w", sb.Instance, sb.ID, err)
 	}
+	if sb.Hibernation != "" {
+		if err := c.freeSnapshot(ctx, sandbox.Snapshot{ID: sb.Hibernation}); err != nil {
+			return fmt.Errorf("free sandbox %s: %w", sb.ID, err)
+		}
+	}
 	return nil
 }
 
@@ -159,7 +187,7 @@ func (c *Control) commitStop(ctx context.Context, sb sandbox.Sandbox, cause stri
 	// A stopped record is kept for a while, but nobody needs its environment,
 	// which may hold secrets.
 	_, err := c.store.Transition(ctx, sb.ID, sandbox.Stopping, sandbox.Stopped, store.Change{
-		Apply: func(r *sandbox.Sandbox) { r.Env = nil },
+		Apply: func(r *sandbox.Sandbox) { r.Env, r.Hibernation = nil, "" },
 		End:   true,
 		Event: store.Event{Cause: cause, Reason: "everything that it used is free"},
 	})

@@ -74,13 +74,22 @@ func (c *Control) applyEgress(ctx context.Context, project string, id sandbox.ID
 		return sandbox.Sandbox{}, fmt.Errorf("set the egress policy of sandbox %s: %w", id, context.Cause(ctx))
 	}
 	sb, err := c.store.Get(ctx, project, id)
-	if err != nil || sb.State == sandbox.Hibernated {
-		return sb, err
+	if err != nil || sb.State == sandbox.Hibernated || sb.State == sandbox.Waking {
+		return sb, err // its next machine is started with what the record says now
 	}
 	if err := c.machines.SetEgress(sb); err != nil {
 		return sb, fmt.Errorf("set the egress policy of sandbox %s: %w", id, err)
 	}
 	return sb, nil
+}
+
+// carryEgress gives the machine that has taken the place of another what the record says
+// now: it may have been changed since the machine was started.
+func (c *Control) carryEgress(ctx context.Context, sb sandbox.Sandbox) {
+	now, err := c.applyEgress(ctx, sb.Project, sb.ID)
+	if err != nil && now.State == sandbox.Running && c.machines.Alive(now.Instance) {
+		c.log.Error("give a machine the egress policy of its sandbox", "sandbox", sb.ID, "err", err)
+	}
 }
 
 func egressReason(e Egress) string {

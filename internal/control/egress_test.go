@@ -45,19 +45,19 @@ func (n *node) eventsOf(t *testing.T, id sandbox.ID, typ string) []control.Event
 
 func TestEgressPolicyIsThereFromTheStart(t *testing.T) {
 	n := fresh(t)
-	sb := n.createWith(t, control.CreateRequest{EgressPolicy: sandbox.EgressPolicy{Allow: []string{" GOOD.test. "}}})
+	sb := n.createWith(t, control.CreateRequest{EgressPolicy: &sandbox.EgressPolicy{Allow: []string{" GOOD.test. "}}})
 	n.reaches(t, sb.ID, true, goodOnly)
 	open := n.create(t)
 	n.reaches(t, open.ID, true, sandbox.EgressPolicy{Order: sandbox.EgressDenyFirst})
 	// A machine of the pool gets it by its hand-off.
 	warm := sandbox.NewInstanceID()
 	n.machines.HandOff = func() sandbox.InstanceID { return warm }
-	handed := n.createWith(t, control.CreateRequest{NoEgress: true, EgressPolicy: goodOnly})
+	handed := n.createWith(t, control.CreateRequest{NoEgress: true, EgressPolicy: &goodOnly})
 	if handed.Instance != warm {
 		t.Fatalf("the instance is %s", handed.Instance)
 	}
 	n.reaches(t, handed.ID, false, goodOnly)
-	_, _, err := n.Create(t.Context(), project, control.CreateRequest{EgressPolicy: sandbox.EgressPolicy{Deny: []string{"good.test", "300.1.2.3"}}})
+	_, _, err := n.Create(t.Context(), project, control.CreateRequest{EgressPolicy: &sandbox.EgressPolicy{Deny: []string{"good.test", "300.1.2.3"}}})
 	var e *sandbox.Error
 	if !errors.As(err, &e) || e.Kind != sandbox.Invalid || !strings.Contains(e.Message, "300.1.2.3") {
 		t.Errorf("a wrong rule: %v", err)

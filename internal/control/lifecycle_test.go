@@ -114,7 +114,7 @@ func (n *node) clean(t *testing.T) {
 		switch sb.State {
 		case sandbox.Running:
 			running++
-		case sandbox.Stopped, sandbox.Failed:
+		case sandbox.Stopped, sandbox.Failed, sandbox.Hibernated:
 		default:
 			t.Errorf("sandbox %s is left %s", sb.ID, sb.State)
 		}
@@ -129,6 +129,7 @@ func (n *node) clean(t *testing.T) {
 	if len(dirs) != running {
 		t.Errorf("%d instance folders for %d running sandboxes", len(dirs), running)
 	}
+	n.owned(t)
 }
 
 func waitFor(t *testing.T, within time.Duration, what string, cond func() bool) {

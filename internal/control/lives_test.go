@@ -22,6 +22,10 @@ func (n *node) stopped(t *testing.T, id sandbox.ID) func() bool {
 	return func() bool { return n.state(t, id).State == sandbox.Stopped }
 }
 
+func (n *node) is(t *testing.T, id sandbox.ID, s sandbox.State) func() bool {
+	return func() bool { return n.state(t, id).State == s }
+}
+
 // causes returns the causes of a sandbox's events, and checks that every one has a reason.
 func (n *node) causes(t *testing.T, id sandbox.ID) map[string]string {
 	t.Helper()
@@ -61,15 +65,11 @@ func TestIdleTimeoutRollsAndCountsCallsInFlight(t *testing.T) {
 	if s := n.state(t, sb.ID).State; s != sandbox.Running {
 		t.Fatalf("%s in the middle of a call", s)
 	}
-	waitFor(t, 10*time.Second, "stopped by its idle timeout", n.stopped(t, sb.ID))
+	waitFor(t, 20*time.Second, "hibernated by its idle timeout", n.is(t, sb.ID, sandbox.Hibernated))
 	if took := time.Since(end); took < idle {
-		t.Errorf("stopped %s after the last call", took)
+		t.Errorf("hibernated %s after the last call", took)
 	}
-	got := n.state(t, sb.ID)
-	if got.FailReason == "" {
-		t.Error("its owner is not told why")
-	}
-	if c := n.causes(t, sb.ID); c["creating"] != "create" || c["running"] != "create" || c["stopping"] != "idle_timeout" || c["stopped"] != "idle_timeout" {
+	if c := n.causes(t, sb.ID); c["creating"] != "create" || c["running"] != "create" || c["hibernating"] != "idle_timeout" || c["hibernated"] != "idle_timeout" {
 		t.Errorf("causes %v", c)
 	}
 	if s := n.state(t, other.ID).State; s != sandbox.Running {
@@ -120,7 +120,10 @@ func TestTimesCanBeChangedAndSurviveARestart(t *testing.T) {
 	if _, err := n2.Update(t.Context(), project, idle.ID, control.UpdateRequest{IdleTimeout: &short}); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, 10*time.Second, "stopped after the restart", n2.stopped(t, idle.ID))
+	waitFor(t, 20*time.Second, "hibernated after the restart", n2.is(t, idle.ID, sandbox.Hibernated))
+	if _, _, err := n2.Hibernate(t.Context(), project, idle.ID); err != nil { // waits until its machine is gone
+		t.Fatal(err)
+	}
 	if s := n2.state(t, keep.ID).State; s != sandbox.Running {
 		t.Errorf("%s", s)
 	}

@@ -17,6 +17,13 @@ type Observer interface {
 	Ended(state, cause string)
 }
 
+// OperationObserver is what an Observer may be besides: it is told of the other operations.
+type OperationObserver interface {
+	// Operated tells the end of a fork, merge, hibernate, wake, checkpoint, restore or
+	// resume; code is that of its error, or empty.
+	Operated(operation string, took time.Duration, code string)
+}
+
 // blind is the observer of a Control that has none.
 type blind struct{}
 

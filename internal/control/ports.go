@@ -57,6 +57,16 @@ type Machines interface {
 	Exits() <-chan sandbox.MachineExit
 }
 
+// Inventory is what Machines may be besides. Without it sizes are not known where an
+// operation was cut short, and GC leaves machines alone.
+type Inventory interface {
+	// SnapshotSize returns what a snapshot takes on the disk, in bytes, also an unfinished one.
+	SnapshotSize(id sandbox.SnapshotID) (int64, error)
+	// Instances lists the machines of sandboxes, and what is left of such on the disk. Those of
+	// a warm pool, and of a start under way, are left out.
+	Instances() ([]sandbox.InstanceID, error)
+}
+
 // StartRequest says what to boot: the record of the sandbox has its template,
 // shape, instance, egress, its policy and environment.
 type StartRequest struct {

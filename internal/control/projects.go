@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"ramet.dev/ramet/internal/sandbox"
 )
@@ -11,7 +13,9 @@ type Project struct {
 	sandbox.Project
 	// Limits are those in force: the project's own, else the server's. 0 is none.
 	Limits sandbox.Quota
-	Usage  sandbox.Usage
+	// Kept is the retention in force: the project's own, else the server's. 0 is for ever.
+	Kept  sandbox.Retention
+	Usage sandbox.Usage
 }
 
 var (
@@ -65,10 +69,44 @@ func (c *Control) describeProject(ctx context.Context, p sandbox.Project) (Proje
 	if err != nil {
 		return Project{}, err
 	}
-	limits := p.Quota.Or(c.cfg.Quota)
+	limits, kept := p.Quota.Or(c.cfg.Quota), p.Retention.Or(c.cfg.Retention)
 	return Project{Project: p, Limits: sandbox.Quota{
 		Sandboxes: max(limits.Sandboxes, 0), MemoryMB: max(limits.MemoryMB, 0), DiskMB: max(limits.DiskMB, 0),
-	}, Usage: used}, nil
+	}, Usage: used, Kept: sandbox.Retention{
+		Hibernated: max(kept.Hibernated, 0), Spaces: max(kept.Spaces, 0), Checkpoints: max(kept.Checkpoints, 0),
+	}}, nil
+}
+
+// maxRetention bounds a retention: ten years.
+const maxRetention = 10 * 366 * 24 * time.Hour
+
+// SetRetention changes how long what a project keeps is kept, also what it keeps already.
+// It makes the project when it is new.
+func (c *Control) SetRetention(ctx context.Context, caller sandbox.Key, name string, change func(*sandbox.Retention)) (Project, error) {
+	if err := c.MayUse(caller, name); err != nil {
+		return Project{}, err
+	}
+	if !caller.Admin {
+		return Project{}, errAdminOnly
+	}
+	if err := checkProjectName(name); err != nil {
+		return Project{}, err
+	}
+	var wrong error
+	p, err := c.store.SetRetention(ctx, name, func(r *sandbox.Retention) {
+		was := *r
+		change(r)
+		for _, d := range []time.Duration{r.Hibernated, r.Spaces, r.Checkpoints} {
+			if d > maxRetention || d > 0 && d < time.Second {
+				wrong, *r = sandbox.Errorf(sandbox.Invalid, "invalid_retention", "a retention is 1 second to 10 years, 0 for the server's default, or below 0 for ever"), was
+			}
+		}
+	})
+	if err := errors.Join(wrong, err); err != nil {
+		return Project{}, err
+	}
+	c.log.Info("project set", "project", name, "retain_hibernated", p.Retention.Hibernated, "retain_spaces", p.Retention.Spaces, "retain_checkpoints", p.Retention.Checkpoints)
+	return c.describeProject(ctx, p)
 }
 
 // SetQuota changes the quota of a project, which it makes when it is new. What is

@@ -16,15 +16,32 @@ type CreateRequest struct {
 	Template string
 	Shape    sandbox.Shape
 	NoEgress bool
-	// EgressPolicy says what may be reached; zero is everything that is not always closed.
-	EgressPolicy sandbox.EgressPolicy
+	// EgressPolicy says what may be reached. Nil is the checkpoint's, or everything that is
+	// not always closed.
+	EgressPolicy *sandbox.EgressPolicy
 	Env          map[string]string
 	Metadata     map[string]string
-	// IdleTimeout and MaxLifetime stop the sandbox by themselves; 0 is never.
+	// IdleTimeout is how long without a call it takes until the sandbox hibernates, MaxLifetime
+	// when it ends. 0 is the server's default, or the checkpoint's; Never is never.
 	IdleTimeout, MaxLifetime time.Duration
+	// Persistent makes the sandbox a Space when it is idle, instead of hibernating.
+	Persistent bool
+	// Checkpoint, when set, is what to start from. Template and Shape are the checkpoint's then;
+	// of its settings those hold that the request leaves out. NoEgress and Persistent hold
+	// when either says so.
+	Checkpoint sandbox.SnapshotID
+	// KeepSeed leaves the random number generators of the REPL as the checkpoint has them.
+	KeepSeed bool
 	// Idempotency is the tag of an idempotent call, see Once.
 	Idempotency string
+
+	// space is the Space to resume, from the snapshot to start from.
+	space sandbox.SnapshotID
+	from  *sandbox.Snapshot
 }
+
+// Never is an IdleTimeout or MaxLifetime of a CreateRequest: there is none.
+const Never time.Duration = -1
 
 // Limits of what a caller may attach to a sandbox or a call, in bytes and entries.
 const (
@@ -37,6 +54,11 @@ const (
 
 // check fills in the defaults and refuses what cannot be.
 func (r *CreateRequest) check(hostMemoryMB int) error {
+	if r.from != nil {
+		if err := r.checkAgainst(*r.from); err != nil {
+			return err
+		}
+	}
 	if r.Template == "" {
 		r.Template = "default"
 	}
@@ -49,10 +71,68 @@ func (r *CreateRequest) check(hostMemoryMB int) error {
 	if err := checkEnv(r.Env); err != nil {
 		return err
 	}
-	if err := checkEgressPolicy(&r.EgressPolicy); err != nil {
-		return err
+	if r.EgressPolicy != nil || r.from == nil {
+		var policy sandbox.EgressPolicy
+		if r.EgressPolicy != nil {
+			policy = *r.EgressPolicy // the caller's stays as it is
+		}
+		if err := checkEgressPolicy(&policy); err != nil {
+			return err
+		}
+		r.EgressPolicy = &policy
 	}
-	return firstOf(checkMetadata(r.Metadata), checkTimer("idle_timeout_s", r.IdleTimeout), checkTimer("max_lifetime_s", r.MaxLifetime))
+	idle, life := max(r.IdleTimeout, 0), max(r.MaxLifetime, 0)
+	if r.IdleTimeout != Never {
+		idle = r.IdleTimeout
+	}
+	if r.MaxLifetime != Never {
+		life = r.MaxLifetime
+	}
+	return firstOf(checkMetadata(r.Metadata), checkTimer("idle_timeout_s", idle), checkTimer("max_lifetime_s", life))
+}
+
+// checkAgainst takes over what a snapshot decides, and refuses a request that wants it otherwise.
+func (r *CreateRequest) checkAgainst(snap sandbox.Snapshot) error {
+	if r.Template != "" && r.Template != snap.Template {
+		return sandbox.Errorf(sandbox.Invalid, "invalid_template", "the %s stands on template %s; leave the template out", snap.Use, snap.Template)
+	}
+	for _, f := range []struct {
+		name       string
+		want, have int
+	}{
+		{"vcpus", r.Shape.VCPUs, snap.Shape.VCPUs}, {"memory_mb", r.Shape.MemoryMB, snap.Shape.MemoryMB}, {"disk_mb", r.Shape.DiskMB, snap.Shape.DiskMB},
+	} {
+		if f.want != 0 && f.want != f.have {
+			return sandbox.Errorf(sandbox.Invalid, "invalid_shape", "the %s has %s %d, which cannot be changed; leave it out", snap.Use, f.name, f.have)
+		}
+	}
+	r.Template, r.Shape = snap.Template, snap.Shape
+	return nil
+}
+
+// settings returns those of the sandbox to make.
+func (r *CreateRequest) settings(idle time.Duration) sandbox.Settings {
+	s := sandbox.Settings{Egress: true, IdleTimeout: idle}
+	if r.from != nil {
+		s = r.from.Settings
+	}
+	s.Egress, s.Persistent = s.Egress && !r.NoEgress, s.Persistent || r.Persistent
+	if r.EgressPolicy != nil {
+		s.EgressPolicy = *r.EgressPolicy
+	}
+	if r.Env != nil {
+		s.Env = r.Env
+	}
+	if r.Metadata != nil {
+		s.Metadata = r.Metadata
+	}
+	if r.IdleTimeout != 0 {
+		s.IdleTimeout = max(r.IdleTimeout, 0)
+	}
+	if r.MaxLifetime != 0 {
+		s.MaxLifetime = max(r.MaxLifetime, 0)
+	}
+	return s
 }
 
 func checkShape(s *sandbox.Shape, hostMemoryMB int) error {

@@ -31,11 +31,120 @@ func (c *Control) recover(ctx context.Context) error {
 		c.log.Warn("an operation was cut short", "sandbox", i.Sandbox, "operation", i.Operation, "began", i.StartedAt)
 	}
 	for _, sb := range left {
-		if err := c.settle(ctx, sb, causeRestart, "the server restarted and the sandbox's machine did not survive it"); err != nil {
+		err := c.settle(ctx, sb, causeRestart, "the server restarted and the sandbox's machine did not survive it")
+		if err != nil && sleeps(sb.State) {
+			c.log.Error("settle a sandbox", "sandbox", sb.ID, "state", sb.State, "err", err) // the sweep tries again
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("recover sandbox %s: %w", sb.ID, err)
 		}
 	}
+	// A machine that does not go on now, or a snapshot that cannot be removed, is no reason not to start.
+	if err := errors.Join(c.settleIntents(ctx), c.settleSnapshots(ctx)); err != nil {
+		c.log.Error("undo what was cut short", "err", err)
+	}
 	return nil
+}
+
+// settleIntents lets sandboxes go on that run and have an intent but no operation: it was
+// cut short, and may have left them paused. What it was making is undone by its own record.
+// A merge is brought to its end.
+func (c *Control) settleIntents(ctx context.Context) error {
+	cut, err := c.store.Intents(ctx)
+	if err != nil {
+		return err
+	}
+	left := make(map[sandbox.ID]bool, len(cut))
+	for _, i := range cut {
+		left[i.Sandbox] = true
+	}
+	list, err := c.store.OfNode(ctx, c.cfg.Node)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, sb := range list {
+		if !left[sb.ID] || sb.State != sandbox.Running {
+			continue
+		}
+		errs = append(errs, c.alone(ctx, sb, func(now sandbox.Sandbox) error {
+			left, err := c.store.IntentOf(ctx, sb.ID)
+			switch {
+			case err != nil || left == "": // it was that of an operation that has ended since
+				return err
+			case left == opMerge:
+				return c.rename(ctx, now)
+			}
+			return c.goOn(ctx, now)
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+// alone runs f with the present record as the operation of a sandbox, unless there is
+// another or the sandbox is in another state by now.
+func (c *Control) alone(ctx context.Context, sb sandbox.Sandbox, f func(sandbox.Sandbox) error) error {
+	op, _, _, err := c.tryBegin(sb.ID)
+	if op == nil {
+		if sandbox.KindOf(err) == sandbox.NotFound { // it is being deleted
+			return nil
+		}
+		return err
+	}
+	defer c.endOp(op)
+	now, err := c.store.Get(ctx, sb.Project, sb.ID)
+	if err != nil || now.State != sb.State {
+		return err
+	}
+	return f(now)
+}
+
+// settleSnapshots removes the snapshots that no operation makes or deletes any more.
+func (c *Control) settleSnapshots(ctx context.Context) error {
+	list, err := c.store.Unsettled(ctx, c.cfg.Node)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, snap := range list {
+		c.mu.Lock()
+		read := c.pins[snap.ID] != nil
+		c.mu.Unlock()
+		if read {
+			continue
+		}
+		if snap.State == sandbox.SnapshotMaking {
+			removed, err := c.abandon(ctx, snap)
+			if err != nil || !removed {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		errs = append(errs, c.freeSnapshot(ctx, snap))
+	}
+	return errors.Join(errs...)
+}
+
+// abandon marks a snapshot for removal that was being made, when nobody makes it any more.
+func (c *Control) abandon(ctx context.Context, snap sandbox.Snapshot) (bool, error) {
+	if c.busy(snap.Sandbox) {
+		return false, nil
+	}
+	sb, err := c.store.Get(ctx, snap.Project, snap.Sandbox)
+	if err == nil && sb.State == sandbox.Hibernating && sb.Hibernation == snap.ID {
+		return false, nil // it is settled with its sandbox
+	}
+	if err != nil && sandbox.KindOf(err) != sandbox.NotFound {
+		return false, err
+	}
+	err = c.store.ChangeSnapshot(ctx, snap, store.SnapshotChange{From: sandbox.SnapshotMaking, To: sandbox.SnapshotDeleting}, store.Event{
+		Type: string(snap.Use) + "_failed", Cause: causeCleanup, Reason: "it was cut short while it was made",
+	})
+	if k := sandbox.KindOf(err); k == sandbox.NotFound || k == sandbox.Conflict {
+		return false, nil // it has just been made, or deleted
+	}
+	return err == nil, err
 }
 
 // settle brings a sandbox that no operation works on into a state that its machine agrees with.
@@ -54,32 +163,55 @@ func (c *Control) settle(ctx context.Context, sb sandbox.Sandbox, cause, reason 
 		return c.finishStop(ctx, sb, cause)
 	case sandbox.Stopping:
 		return c.finishStop(ctx, sb, cause)
-	case sandbox.Running, sandbox.Hibernating, sandbox.Waking:
+	case sandbox.Running:
 		if c.machines.Alive(sb.Instance) {
-			if cause == causeRestart && sb.State == sandbox.Running {
+			if cause == causeRestart {
 				c.lives.watch(sb)
 			}
 			return nil
 		}
 		return c.fail(ctx, sb, cause, reason)
+	case sandbox.Hibernating:
+		return c.alone(ctx, sb, func(sb sandbox.Sandbox) error { return c.settleHibernating(ctx, sb, cause, reason) })
+	case sandbox.Waking:
+		// Whether its guest got its identity is not known: it sleeps on.
+		return c.alone(ctx, sb, func(sb sandbox.Sandbox) error { return c.settleWaking(ctx, sb, cause) })
+	case sandbox.Hibernated:
+		// It has no machine, unless the server ended, or an error came, before the old one was freed.
+		if cause == causeRestart || c.machines.Alive(sb.Instance) {
+			return c.machines.Stop(ctx, sb.Instance)
+		}
 	case sandbox.Failed:
 		// Its machine is gone unless freeing it failed; that costs little to ask.
 		return c.freeFailed(ctx, sb)
 	}
-	return nil // hibernated ones have no machine
+	return nil
+}
+
+// settleWaking brings a sandbox whose wake was cut short back to sleep.
+func (c *Control) settleWaking(ctx context.Context, sb sandbox.Sandbox, cause string) error {
+	if !c.machines.HasSnapshot(sb.Hibernation) {
+		return c.fail(ctx, sb, cause, "its snapshot is not on the disk any more")
+	}
+	return c.backToSleep(ctx, sb, cause, "its wake was cut short; it sleeps on")
 }
 
 // fail makes a sandbox whose machine ended failed, and frees what is left of the machine.
 func (c *Control) fail(ctx context.Context, sb sandbox.Sandbox, cause, reason string) error {
 	c.log.Warn("sandbox failed", "sandbox", sb.ID, "instance", sb.Instance, "reason", reason)
 	_, err := c.store.Transition(ctx, sb.ID, sb.State, sandbox.Failed, store.Change{
+		Instance: sb.Instance,
 		// Like a stopped record: nobody needs its environment any more.
-		Apply: func(r *sandbox.Sandbox) { r.FailReason, r.Env = reason, nil },
-		End:   true,
-		Event: store.Event{Type: "failed", Cause: cause, Reason: reason},
+		Apply:     func(r *sandbox.Sandbox) { r.FailReason, r.Env, r.Hibernation = reason, nil, "" },
+		End:       true,
+		Snapshots: lost(sb),
+		Event:     store.Event{Type: "failed", Cause: cause, Reason: reason},
 	})
 	if err != nil {
 		return err
+	}
+	if sb.Hibernation != "" {
+		c.dropSnapshot(ctx, sandbox.Snapshot{ID: sb.Hibernation})
 	}
 	c.lives.forget(sb.ID)
 	c.cfg.Observer.Ended(string(sandbox.Failed), cause)
@@ -150,10 +282,25 @@ func (c *Control) recordExit(e sandbox.MachineExit) error {
 				return err
 			}
 			seen = true
-		case sandbox.Running, sandbox.Hibernating, sandbox.Waking:
+		case sandbox.Running:
 			if err := c.fail(ctx, sb, causeMachineExit, e.Reason); !isConflict(err) {
 				return err
 			}
+		case sandbox.Hibernating, sandbox.Waking:
+			// What works on it finds out by itself; its end decides.
+			waited, err := c.awaitOperation(ctx, sb.ID)
+			if err != nil {
+				return err
+			}
+			if !waited {
+				if seen {
+					return nil // the sweep's
+				}
+				if err := c.settle(ctx, sb, causeMachineExit, e.Reason); err != nil && !isConflict(err) {
+					return err
+				}
+			}
+			seen = true
 		case sandbox.Failed: // by an attempt before this one, which may not have freed it
 			return c.freeFailed(ctx, sb)
 		default:
@@ -182,7 +329,7 @@ func (c *Control) awaitCreate(ctx context.Context, id sandbox.ID) (waited bool, 
 // sweepLoop is the net under everything else: it finishes deletes that did not
 // get through, notices machines whose end was missed, and forgets old records.
 func (c *Control) sweepLoop() {
-	ticker := time.NewTicker(sweepInterval)
+	ticker := time.NewTicker(c.cfg.SweepInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -221,6 +368,7 @@ func (c *Control) sweep() error {
 			errs = append(errs, err)
 		}
 	}
+	errs = append(errs, c.settleIntents(ctx), c.settleSnapshots(ctx), c.endOld(ctx, list))
 	now := time.Now()
 	errs = append(errs, c.store.Purge(ctx, now.Add(-c.cfg.KeepStopped), now.Add(-c.cfg.KeepEvents), now.Add(-keepAnswers)))
 	return errors.Join(errs...)
@@ -230,5 +378,5 @@ func (c *Control) sweep() error {
 func (c *Control) busy(id sandbox.ID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.creates[id] != nil || c.deletes[id] != nil
+	return c.creates[id] != nil || c.deletes[id] != nil || c.ops[id] != nil
 }

@@ -140,12 +140,12 @@ func (c *Control) DeleteTemplate(ctx context.Context, name string) error {
 	if _, err := c.templates.Get(ctx, name); err != nil {
 		return err
 	}
-	n, err := c.store.CountOnTemplate(ctx, name)
+	sandboxes, snapshots, err := c.store.CountOnTemplate(ctx, name)
 	if err != nil {
 		return err
 	}
-	if n > 0 {
-		return sandbox.Errorf(sandbox.Conflict, "template_in_use", "template %s is in use by %d sandboxes; delete them first", name, n)
+	if sandboxes+snapshots > 0 {
+		return sandbox.Errorf(sandbox.Conflict, "template_in_use", "template %s is in use by %d sandboxes and %d snapshots; delete them first", name, sandboxes, snapshots)
 	}
 	c.mu.Lock()
 	building := c.builds[name] != nil

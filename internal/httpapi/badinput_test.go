@@ -43,6 +43,8 @@ func TestBadBodies(t *testing.T) {
 		{"negative vcpus", sandboxes, `{"vcpus":-1}`, 400, "invalid_size", "more than 0"},
 		{"small disk", sandboxes, `{"disk_mb":100}`, 400, "invalid_disk", "4096"},
 		{"egress is a word", sandboxes, `{"egress":"no"}`, 400, "invalid_type", "egress has to be true or false"},
+		{"no seeds without a checkpoint", sandboxes, `{"reseed":false}`, 400, "reseed_without_checkpoint", "leave it out"},
+		{"no checkpoint's id", sandboxes, `{"checkpoint":"before"}`, 404, "checkpoint_not_found", "checkpoint not found"},
 		{"negative timeout", sandboxes, `{"timeout_seconds":-1}`, 400, "invalid_timeout", "negative"},
 		{"unknown template", sandboxes, `{"template":"nope"}`, 404, "template_not_found", "nope"},
 		{"template with dots", sandboxes, `{"template":"../x"}`, 400, "invalid_template_name", "not a name"},

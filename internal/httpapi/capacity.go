@@ -13,7 +13,7 @@ func (s *Server) GetCapacity(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.Capacity != nil {
 		c = s.cfg.Capacity()
 	}
-	out := rametv1.Capacity{Machines: c.Machines, Unpooled: int64(c.Unpooled), Pools: []rametv1.Pool{}}
+	out := rametv1.Capacity{Machines: c.Machines, Waiting: c.Waiting, WaitingSize: c.WaitingSize, Unpooled: int64(c.Unpooled), Pools: []rametv1.Pool{}}
 	var all sandbox.Pool
 	for _, p := range c.Pools {
 		all = all.Plus(p)

@@ -35,6 +35,22 @@ with Sandbox() as s:
     s.upload(big, "big.bin")
     assert s.download("big.bin") == big
 s.close()  # again
+with Sandbox() as s:
+    s.upload(b"parent", "a.txt")
+    children = s.fork(n=3)
+    assert len({c.id for c in children} | {s.id}) == 4, children
+    assert [c.run_code("print(open('a.txt').read())").stdout for c in children] == ["parent"] * 3
+    children[1].upload(b"child", "a.txt")
+    assert s.diff(children[1], ["."])["modified"] == ["./a.txt"]
+    s.merge_into(children[1])
+    assert s.download("a.txt") == b"child"
+    for c in children:
+        c.close()
+    try:
+        s.fork(n=33)
+        raise AssertionError("33 children were made")
+    except httpx.HTTPStatusError as e:
+        assert e.response.status_code == 400, e.response.text
 with Sandbox(template="default", ram_mib=600, rootfs_gb=5, timeout_seconds=60, idle_timeout_seconds=30, persistent=True, egress=False) as s:
     assert s.run_code("print(1)").stdout == "1"
 try:

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"time"
 
 	rametv1 "ramet.dev/ramet/api/gen/rametv1"
 	"ramet.dev/ramet/internal/control"
@@ -54,6 +55,11 @@ func (s *Server) SetProject(w http.ResponseWriter, r *http.Request, name string)
 			return
 		}
 	}
+	retention, err := retentionOf(body)
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
 	p, err := s.control.SetQuota(r.Context(), caller(r), name, func(q *sandbox.Quota) {
 		for _, f := range fields {
 			if f.value != nil {
@@ -61,11 +67,50 @@ func (s *Server) SetProject(w http.ResponseWriter, r *http.Request, name string)
 			}
 		}
 	})
+	if err == nil && retention != nil {
+		p, err = s.control.SetRetention(r.Context(), caller(r), name, retention)
+	}
 	if err != nil {
 		s.writeError(w, r, err)
 		return
 	}
 	s.writeJSON(w, r, toProject(p))
+}
+
+// maxRetention is the longest retention, in seconds: ten years.
+const maxRetention = 3660 * 24 * 3600
+
+// retentionOf returns what to change of a retention, nil for nothing.
+func retentionOf(body rametv1.ProjectSet) (func(*sandbox.Retention), error) {
+	fields := []struct {
+		name  string
+		value *int64
+		to    func(*sandbox.Retention) *time.Duration
+	}{
+		{"retain_hibernated_s", body.RetainHibernatedS, func(r *sandbox.Retention) *time.Duration { return &r.Hibernated }},
+		{"retain_spaces_s", body.RetainSpacesS, func(r *sandbox.Retention) *time.Duration { return &r.Spaces }},
+		{"retain_checkpoints_s", body.RetainCheckpointsS, func(r *sandbox.Retention) *time.Duration { return &r.Checkpoints }},
+	}
+	given := false
+	for _, f := range fields {
+		if f.value == nil {
+			continue
+		}
+		given = true
+		if *f.value < -1 || *f.value > maxRetention {
+			return nil, badRequest("invalid_retention", "%s is %d; it can be 1 to %d, 0 for the server's default, or -1 for ever", f.name, *f.value, maxRetention)
+		}
+	}
+	if !given {
+		return nil, nil
+	}
+	return func(r *sandbox.Retention) {
+		for _, f := range fields {
+			if f.value != nil {
+				*f.to(r) = time.Duration(*f.value) * time.Second
+			}
+		}
+	}, nil
 }
 
 // maxQuota bounds a limit; sums of what it allows still fit.
@@ -75,5 +120,7 @@ func toProject(p control.Project) rametv1.Project {
 	return rametv1.Project{
 		Name: p.Name, MaxSandboxes: p.Limits.Sandboxes, MaxMemoryMb: p.Limits.MemoryMB, MaxDiskMb: p.Limits.DiskMB,
 		Sandboxes: p.Usage.Sandboxes, MemoryMb: p.Usage.MemoryMB, DiskMb: p.Usage.DiskMB, CreatedAt: p.CreatedAt,
+		RetainHibernatedS: int64(p.Kept.Hibernated / time.Second), RetainSpacesS: int64(p.Kept.Spaces / time.Second),
+		RetainCheckpointsS: int64(p.Kept.Checkpoints / time.Second),
 	}
 }

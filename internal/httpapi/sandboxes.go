@@ -27,7 +27,7 @@ func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, r, err)
 		return
 	}
-	req, ignored, err := createRequest(body)
+	req, err := createRequest(body)
 	if err != nil {
 		s.writeError(w, r, err)
 		return
@@ -38,19 +38,7 @@ func (s *Server) createSandbox(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, r, err)
 		return
 	}
-	s.spanSteps(r.Context(), begin, steps)
-	steps = append(steps, sandbox.StepTime{Name: "total", Took: time.Since(begin)})
-	out := toSandbox(sb)
-	timings := make(map[string]float64, len(steps))
-	for _, step := range steps {
-		timings[step.Name] = milliseconds(step.Took)
-	}
-	out.TimingsMs = &timings
-	if len(ignored) > 0 {
-		out.Ignored = &ignored
-	}
-	serverTiming(w, steps)
-	s.writeJSON(w, r, out)
+	s.writeMachine(w, r, http.StatusOK, sb, s.timed(w, r, begin, steps))
 }
 
 // serverTiming tells the steps of a lifecycle call in the header that browsers and proxies know.
@@ -62,36 +50,46 @@ func serverTiming(w http.ResponseWriter, steps []sandbox.StepTime) {
 	w.Header().Set("Server-Timing", strings.Join(header, ", "))
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
 // createRequest merges our names of fields and Podflare's.
-func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, []string, error) {
+func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, error) {
 	req := control.CreateRequest{
-		Template: value(b.Template),
-		NoEgress: b.Egress != nil && !*b.Egress,
-
-		EgressPolicy: egressPolicy(value(b.EgressPolicy)),
-		Env:          value(b.Env),
-		Metadata:     value(b.Metadata),
+		Template:   value(b.Template),
+		NoEgress:   b.Egress != nil && !*b.Egress,
+		Env:        value(b.Env),
+		Metadata:   value(b.Metadata),
+		Persistent: value(b.Persistent),
+		KeepSeed:   b.Reseed != nil && !*b.Reseed,
+	}
+	if b.EgressPolicy != nil {
+		policy := egressPolicy(*b.EgressPolicy)
+		req.EgressPolicy = &policy
+	}
+	var err error
+	if b.Checkpoint != nil {
+		if req.Checkpoint, err = sandbox.ParsePublicSnapshotID(*b.Checkpoint, sandbox.UseCheckpoint); err != nil {
+			return req, err
+		}
+	} else if req.KeepSeed {
+		return req, badRequest("reseed_without_checkpoint", "reseed can only be false with checkpoint; leave it out")
 	}
 	memory, disk := b.MemoryMb, b.DiskMb
 	if b.RamMib != nil {
 		if memory != nil {
-			return req, nil, badRequest("two_names", "memory_mb and ram_mib are the same; give one of them")
+			return req, badRequest("two_names", "memory_mb and ram_mib are the same; give one of them")
 		}
 		// Podflare takes any number of MiB; we have steps.
 		up := (*b.RamMib + sandbox.MemoryStepMB - 1) / sandbox.MemoryStepMB * sandbox.MemoryStepMB
 		if *b.RamMib <= 0 || *b.RamMib > sandbox.MaxMemoryMB {
-			return req, nil, badRequest("invalid_memory", "ram_mib is %d; it can be %d to %d", *b.RamMib, sandbox.MinMemoryMB, sandbox.MaxMemoryMB)
+			return req, badRequest("invalid_memory", "ram_mib is %d; it can be %d to %d", *b.RamMib, sandbox.MinMemoryMB, sandbox.MaxMemoryMB)
 		}
 		memory = &up
 	}
 	if b.RootfsGb != nil {
 		if disk != nil {
-			return req, nil, badRequest("two_names", "disk_mb and rootfs_gb are the same; give one of them")
+			return req, badRequest("two_names", "disk_mb and rootfs_gb are the same; give one of them")
 		}
 		if *b.RootfsGb <= 0 || *b.RootfsGb > sandbox.MaxDiskMB/1024 {
-			return req, nil, badRequest("invalid_disk", "rootfs_gb is %d; it can be %d to %d", *b.RootfsGb, sandbox.DefaultDiskMB/1024, sandbox.MaxDiskMB/1024)
+			return req, badRequest("invalid_disk", "rootfs_gb is %d; it can be %d to %d", *b.RootfsGb, sandbox.DefaultDiskMB/1024, sandbox.MaxDiskMB/1024)
 		}
 		mb := *b.RootfsGb * 1024
 		disk = &mb
@@ -105,22 +103,24 @@ func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, []string, er
 			continue
 		}
 		if *size.from <= 0 {
-			return req, nil, badRequest("invalid_size", "%s is %d; it has to be more than 0", size.name, *size.from)
+			return req, badRequest("invalid_size", "%s is %d; it has to be more than 0", size.name, *size.from)
 		}
 		*size.to = *size.from
 	}
-	var err error
-	if req.IdleTimeout, err = seconds("idle_timeout_s", b.IdleTimeoutS, "idle_timeout_seconds", b.IdleTimeoutSeconds); err != nil {
-		return req, nil, err
+	timers, err := timersOf(b.IdleTimeoutS, b.IdleTimeoutSeconds, b.MaxLifetimeS, b.TimeoutSeconds)
+	req.IdleTimeout, req.MaxLifetime = orNever(timers.IdleTimeout), orNever(timers.MaxLifetime)
+	return req, err
+}
+
+// orNever is a time as a create has it: 0 is the default, when none was given.
+func orNever(d *time.Duration) time.Duration {
+	switch {
+	case d == nil:
+		return 0
+	case *d == 0:
+		return control.Never
 	}
-	if req.MaxLifetime, err = seconds("max_lifetime_s", b.MaxLifetimeS, "timeout_seconds", b.TimeoutSeconds); err != nil {
-		return req, nil, err
-	}
-	var ignored []string
-	if b.Persistent != nil {
-		ignored = append(ignored, "persistent")
-	}
-	return req, ignored, nil
+	return *d
 }
 
 // seconds reads a time under our name or Podflare's. Absent is 0.
@@ -140,6 +140,28 @@ func seconds(name string, value *int, other string, otherValue *int) (time.Durat
 	return time.Duration(*value) * time.Second, nil
 }
 
+// timersOf reads an idle timeout and a lifetime, each under our name and Podflare's.
+func timersOf(idle, podflareIdle, lifetime, podflareLifetime *int) (control.UpdateRequest, error) {
+	var req control.UpdateRequest
+	for _, t := range []struct {
+		name, other       string
+		value, otherValue *int
+		to                **time.Duration
+	}{
+		{"idle_timeout_s", "idle_timeout_seconds", idle, podflareIdle, &req.IdleTimeout},
+		{"max_lifetime_s", "timeout_seconds", lifetime, podflareLifetime, &req.MaxLifetime},
+	} {
+		d, err := seconds(t.name, t.value, t.other, t.otherValue)
+		if err != nil {
+			return req, err
+		}
+		if t.value != nil || t.otherValue != nil {
+			*t.to = &d
+		}
+	}
+	return req, nil
+}
+
 // maxSeconds is a year.
 const maxSeconds = 366 * 24 * 3600
 
@@ -151,18 +173,7 @@ func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id rametv
 		s.writeError(w, r, err)
 		return
 	}
-	var req control.UpdateRequest
-	idle, err := seconds("idle_timeout_s", b.IdleTimeoutS, "idle_timeout_seconds", b.IdleTimeoutSeconds)
-	if err == nil && (b.IdleTimeoutS != nil || b.IdleTimeoutSeconds != nil) {
-		req.IdleTimeout = &idle
-	}
-	var lifetime time.Duration
-	if err == nil {
-		lifetime, err = seconds("max_lifetime_s", b.MaxLifetimeS, "timeout_seconds", b.TimeoutSeconds)
-	}
-	if err == nil && (b.MaxLifetimeS != nil || b.TimeoutSeconds != nil) {
-		req.MaxLifetime = &lifetime
-	}
+	req, err := timersOf(b.IdleTimeoutS, b.IdleTimeoutSeconds, b.MaxLifetimeS, b.TimeoutSeconds)
 	req.Metadata = value(b.Metadata)
 	parsed, perr := sandbox.ParseID(id)
 	if err == nil {
@@ -177,20 +188,17 @@ func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id rametv
 		return
 	}
 	serverTiming(w, []sandbox.StepTime{{Name: "total", Took: time.Since(begin)}})
-	s.writeJSON(w, r, toSandbox(sb))
+	s.writeSandbox(w, r, sb)
 }
 
 // ListSandboxes lists sandboxes.
 func (s *Server) ListSandboxes(w http.ResponseWriter, r *http.Request, params rametv1.ListSandboxesParams) {
-	o := control.ListOptions{Limit: 100, State: value(params.Status), Template: value(params.Template)}
-	if params.Limit != nil {
-		o.Limit = *params.Limit
-	}
-	if o.Limit < 1 || o.Limit > 1000 {
-		s.writeError(w, r, badRequest("invalid_limit", "limit is %d; it can be 1 to 1000", o.Limit))
+	o := control.ListOptions{State: value(params.Status), Template: value(params.Template)}
+	var err error
+	if o.Limit, err = pageLimit(params.Limit); err != nil {
+		s.writeError(w, r, err)
 		return
 	}
-	var err error
 	if o.After, err = parseCursor(value(params.Cursor)); err != nil {
 		s.writeError(w, r, err)
 		return
@@ -217,17 +225,35 @@ func (s *Server) ListSandboxes(w http.ResponseWriter, r *http.Request, params ra
 	}
 	out := rametv1.SandboxList{Sandboxes: make([]rametv1.Sandbox, 0, len(list))}
 	for _, sb := range list {
-		out.Sandboxes = append(out.Sandboxes, toSandbox(sb))
+		shown, err := s.describeSandbox(r, sb)
+		if err != nil {
+			s.writeError(w, r, err)
+			return
+		}
+		out.Sandboxes = append(out.Sandboxes, shown)
 	}
 	if more {
-		c := cursor(list[len(list)-1])
+		last := list[len(list)-1]
+		c := cursor(&control.Position{CreatedAt: last.CreatedAt, ID: last.ID})
 		out.NextCursor = &c
 	}
 	s.writeJSON(w, r, out)
 }
 
-func cursor(sb sandbox.Sandbox) string {
-	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d.%s", sb.CreatedAt.UnixMicro(), string(sb.ID)))
+// pageLimit is how many entries a page of a list has.
+func pageLimit(limit *int) (int, error) {
+	if limit == nil {
+		return 100, nil
+	}
+	if *limit < 1 || *limit > 1000 {
+		return 0, badRequest("invalid_limit", "limit is %d; it can be 1 to 1000", *limit)
+	}
+	return *limit, nil
+}
+
+// cursor names a place in a list.
+func cursor(p *control.Position) string {
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d.%s", p.CreatedAt.UnixMicro(), string(p.ID)))
 }
 
 func parseCursor(s string) (*control.Position, error) {
@@ -263,7 +289,7 @@ func (s *Server) GetSandbox(w http.ResponseWriter, r *http.Request, id rametv1.S
 		s.writeError(w, r, err)
 		return
 	}
-	s.writeJSON(w, r, toSandbox(sb))
+	s.writeSandbox(w, r, sb)
 }
 
 // DeleteSandbox deletes a sandbox.
@@ -337,24 +363,60 @@ func (s *Server) GetConsole(w http.ResponseWriter, r *http.Request, id rametv1.S
 	_, _ = w.Write([]byte(strings.ToValidUTF8(text, "\uFFFD")))
 }
 
+// writeSandbox answers with a sandbox as its record tells it.
+func (s *Server) writeSandbox(w http.ResponseWriter, r *http.Request, sb sandbox.Sandbox) {
+	out, err := s.describeSandbox(r, sb)
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	s.writeJSON(w, r, out)
+}
+
+// describeSandbox is toSandbox with when it ends, which other records say too.
+func (s *Server) describeSandbox(r *http.Request, sb sandbox.Sandbox) (rametv1.Sandbox, error) {
+	out := toSandbox(sb)
+	end, err := s.control.ExpiresAt(r.Context(), sb)
+	out.ExpiresAt = moment(end)
+	return out, err
+}
+
+// origins are the words for how a sandbox came to be.
+var origins = map[sandbox.Origin]string{
+	sandbox.OriginCreate: "create", sandbox.OriginFork: "fork", sandbox.OriginCheckpoint: "checkpoint", sandbox.OriginSpace: "space",
+}
+
 func toSandbox(sb sandbox.Sandbox) rametv1.Sandbox {
 	out := rametv1.Sandbox{
 		Id: sb.ID.String(), State: string(sb.State), Status: string(sb.State),
 		Template: sb.Template, TemplateHash: sb.TemplateHash,
 		MemoryMb: sb.Shape.MemoryMB, Vcpus: sb.Shape.VCPUs, DiskMb: sb.Shape.DiskMB,
-		Egress: sb.Egress, EgressPolicy: toEgressPolicy(sb.EgressPolicy), Metadata: sb.Metadata, Isolation: string(sb.Isolation), Region: sb.Region, Node: sb.Node,
+		Egress: sb.Egress, EgressPolicy: toEgressPolicy(sb.EgressPolicy), Metadata: notNil(sb.Metadata), Persistent: sb.Persistent, Origin: origins[sb.Origin],
+		Isolation: string(sb.Isolation), Region: sb.Region, Node: sb.Node,
 		IdleTimeoutS: int(sb.IdleTimeout.Seconds()), MaxLifetimeS: int(sb.MaxLifetime.Seconds()),
 		CreatedAt: sb.CreatedAt.UTC(), UpdatedAt: sb.UpdatedAt.UTC(),
 	}
 	if sb.State == sandbox.Running {
 		out.State = "ready" // Podflare's word
 	}
-	if out.Metadata == nil {
-		out.Metadata = map[string]string{}
+	if sb.Parent != "" {
+		parent := sb.Parent.String()
+		out.Parent = &parent
 	}
-	if sb.MaxLifetime > 0 {
-		at := sb.CreatedAt.Add(sb.MaxLifetime).UTC()
-		out.ExpiresAt = &at
+	if sb.MergedInto != "" {
+		into := sb.MergedInto.String()
+		out.MergedInto = &into
+	}
+	switch sb.Origin {
+	case sandbox.OriginCheckpoint:
+		id := sandbox.Snapshot{ID: sb.Snapshot, Use: sandbox.UseCheckpoint}.PublicID()
+		out.Checkpoint = &id
+	case sandbox.OriginSpace:
+		id := sandbox.Snapshot{ID: sb.Snapshot, Use: sandbox.UseSpace}.PublicID()
+		out.Space = &id
+	}
+	if sb.BootNote != "" {
+		out.BootNote = &sb.BootNote
 	}
 	if sb.FailReason != "" {
 		out.FailReason = &sb.FailReason

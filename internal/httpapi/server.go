@@ -93,7 +93,7 @@ func New(cfg Config) *Server {
 
 // Handler returns the handler of the whole API.
 func (s *Server) Handler() http.Handler {
-	return s.identify(s.recoverPanics(s.limitBodies(s.authenticate(http.HandlerFunc(s.noteRoute)))))
+	return s.identify(s.recoverPanics(s.limitBodies(s.authenticate(s.wakePolicy(http.HandlerFunc(s.noteRoute))))))
 }
 
 // Drain ends the streams that are open, each with a last event that says why, so that

@@ -5,6 +5,8 @@ type Capacity struct {
 	// Machines is how many run for sandboxes; those of the pool are not among them.
 	Machines int
 	Pools    []Pool
+	// Waiting processes were started ahead of forks and wakes; so many are kept.
+	Waiting, WaitingSize int
 	// Unpooled counts the creates of a template or shape that no pool is kept for.
 	Unpooled uint64
 }

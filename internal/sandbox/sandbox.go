@@ -219,7 +219,7 @@ func (q Quota) Or(defaults Quota) Quota {
 }
 
 // Usage is what is promised at one time. Sandboxes that have stopped or failed
-// hold nothing, hibernated ones their disk only.
+// hold nothing, hibernated ones their disk only. What snapshots take is part of DiskMB.
 type Usage struct {
 	Sandboxes int
 	MemoryMB  int
@@ -230,6 +230,7 @@ type Usage struct {
 type Project struct {
 	Name      string
 	Quota     Quota
+	Retention Retention
 	CreatedAt time.Time
 }
 

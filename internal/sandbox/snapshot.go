@@ -120,7 +120,41 @@ const (
 	OriginFork       Origin = "fork"       // of a running sandbox
 	OriginCheckpoint Origin = "checkpoint" // of a checkpoint
 	OriginSpace      Origin = "space"      // of a Space
+	// OriginRestore is the server's own record of a machine that is started to take the
+	// place of another sandbox's. It is in no list.
+	OriginRestore Origin = "restore"
 )
+
+// Retention says how long what is kept by itself is kept. In the record of a project 0
+// stands for the server's default; below 0 is for ever. Where a retention is in force
+// 0 is for ever too.
+type Retention struct {
+	Hibernated, Spaces, Checkpoints time.Duration
+}
+
+// Or fills what r leaves open from the defaults.
+func (r Retention) Or(defaults Retention) Retention {
+	for _, f := range []struct {
+		to  *time.Duration
+		def time.Duration
+	}{{&r.Hibernated, defaults.Hibernated}, {&r.Spaces, defaults.Spaces}, {&r.Checkpoints, defaults.Checkpoints}} {
+		if *f.to == 0 {
+			*f.to = f.def
+		}
+	}
+	return r
+}
+
+// Of returns the one that holds for a use.
+func (r Retention) Of(u SnapshotUse) time.Duration {
+	switch u {
+	case UseCheckpoint:
+		return r.Checkpoints
+	case UseSpace:
+		return r.Spaces
+	}
+	return r.Hibernated
+}
 
 // SaveInfo says what a save took and made.
 type SaveInfo struct {

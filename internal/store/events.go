@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -123,4 +125,16 @@ func (s *Store) Intents(ctx context.Context) ([]Intent, error) {
 		intents = append(intents, Intent{sandbox.ID(r.Sandbox), r.Operation, time.UnixMicro(r.StartedAt).UTC()})
 	}
 	return intents, nil
+}
+
+// IntentOf returns the operation on a sandbox that has begun and not ended, "" for none.
+func (s *Store) IntentOf(ctx context.Context, id sandbox.ID) (string, error) {
+	operation, err := s.read.GetIntent(ctx, string(id))
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look up an intent: %w", err)
+	}
+	return operation, nil
 }

@@ -53,3 +53,15 @@ func (s *Store) OfIdempotency(ctx context.Context, project, tag string, since ti
 		Project: project, Idempotency: tag, Since: since.UnixMicro(),
 	}))
 }
+
+// AllOfIdempotency returns the live sandboxes of a project that were made together with a
+// tag, oldest first.
+func (s *Store) AllOfIdempotency(ctx context.Context, project, tag string, since time.Time) ([]sandbox.Sandbox, error) {
+	rows, err := s.read.SandboxesOfIdempotency(ctx, storedb.SandboxesOfIdempotencyParams{
+		Project: project, Idempotency: tag, Since: since.UnixMicro(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up the sandboxes of a call: %w", err)
+	}
+	return fromRows(rows)
+}

@@ -21,6 +21,14 @@ type Change struct {
 	Begin string
 	// End removes the intent.
 	End bool
+	// Instance, when set, is what the record has to have still; else it is a Conflict.
+	Instance sandbox.InstanceID
+	// Admit, when set, is what the sandbox has to fit into: it takes memory again.
+	Admit *Limits
+	// Make, when set, is a snapshot to enter as being made.
+	Make *NewSnapshot
+	// Snapshots are the changes of other snapshots.
+	Snapshots []SnapshotChange
 	// Event is what the change is called in the sandbox's history.
 	Event Event
 }
@@ -30,28 +38,93 @@ var errNotFound = sandbox.Errorf(sandbox.NotFound, "sandbox_not_found", "sandbox
 // Create enters a new sandbox, in the state Creating, with the intent of the operation that
 // makes it, when there is room for it within the limits.
 func (s *Store) Create(ctx context.Context, sb sandbox.Sandbox, operation string, limits Limits) (sandbox.Sandbox, error) {
-	now := s.now()
-	sb.State, sb.CreatedAt, sb.UpdatedAt = sandbox.Creating, now, now
-	row, err := toRow(sb)
+	made, err := s.CreateMany(ctx, []sandbox.Sandbox{sb}, operation, limits)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	err = s.grow(ctx, func(q *storedb.Queries) error {
-		if err := checkLimits(ctx, q, sb, limits); err != nil {
+	return made[0], nil
+}
+
+// CreateMany is Create for several sandboxes of one project and node, all or none, with
+// further steps in the same transaction.
+func (s *Store) CreateMany(ctx context.Context, list []sandbox.Sandbox, operation string, limits Limits, steps ...Step) ([]sandbox.Sandbox, error) {
+	now := s.now()
+	made := make([]sandbox.Sandbox, len(list))
+	err := s.grow(ctx, func(q *storedb.Queries) error {
+		if err := checkLimits(ctx, q, list[0], needOf(list), limits); err != nil {
 			return err
 		}
-		if err := q.InsertSandbox(ctx, storedb.InsertSandboxParams(row)); err != nil {
-			return fmt.Errorf("insert the record: %w", err)
+		for i, sb := range list {
+			sb.State, sb.CreatedAt, sb.UpdatedAt = sandbox.Creating, now, now
+			row, err := toRow(sb)
+			if err != nil {
+				return err
+			}
+			if err := q.InsertSandbox(ctx, storedb.InsertSandboxParams(row)); err != nil {
+				return fmt.Errorf("insert the record: %w", err)
+			}
+			if err := q.PutIntent(ctx, storedb.PutIntentParams{Sandbox: row.ID, Operation: operation, StartedAt: now.UnixMicro()}); err != nil {
+				return fmt.Errorf("write the intent: %w", err)
+			}
+			if err := insertEvent(ctx, q, now, sb, Event{Type: "creating", Cause: operation, Reason: "it was asked for"}); err != nil {
+				return err
+			}
+			if made[i], err = fromRow(row); err != nil {
+				return err
+			}
 		}
-		if err := q.PutIntent(ctx, storedb.PutIntentParams{Sandbox: row.ID, Operation: operation, StartedAt: now.UnixMicro()}); err != nil {
-			return fmt.Errorf("write the intent: %w", err)
-		}
-		return insertEvent(ctx, q, now, sb, Event{Type: "creating", Cause: operation, Reason: "it was asked for"})
+		_, err := s.steps(ctx, q, steps)
+		return err
 	})
 	if err != nil {
-		return sandbox.Sandbox{}, fmt.Errorf("create the record of sandbox %s: %w", sb.ID, err)
+		return nil, fmt.Errorf("create the record of sandbox %s: %w", list[0].ID, err)
 	}
-	return fromRow(row)
+	return made, nil
+}
+
+// Step is the change of one sandbox among several. From and To may be the same
+// state: then the sandbox stays in it, and the event has to have a type.
+type Step struct {
+	ID       sandbox.ID
+	From, To sandbox.State
+	Change
+}
+
+// TransitionMany makes several transitions in one transaction, all or none, and returns
+// the records as they then are.
+func (s *Store) TransitionMany(ctx context.Context, steps ...Step) ([]sandbox.Sandbox, error) {
+	run := s.tx
+	for _, st := range steps {
+		if st.Make != nil || st.Admit != nil {
+			run = s.grow
+		}
+	}
+	var list []sandbox.Sandbox
+	err := run(ctx, func(q *storedb.Queries) (err error) {
+		list, err = s.steps(ctx, q, steps)
+		return err
+	})
+	if err != nil {
+		return list, fmt.Errorf("sandbox %s from %s to %s: %w", steps[0].ID, steps[0].From, steps[0].To, err)
+	}
+	return list, nil
+}
+
+func (s *Store) steps(ctx context.Context, q *storedb.Queries, steps []Step) ([]sandbox.Sandbox, error) {
+	list := make([]sandbox.Sandbox, len(steps))
+	for i, st := range steps {
+		if st.From != st.To && !st.From.CanBecome(st.To) {
+			return nil, fmt.Errorf("sandbox %s: a %s sandbox can never become %s", st.ID, st.From, st.To)
+		}
+		if st.From == st.To && st.Event.Type == "" {
+			return nil, fmt.Errorf("sandbox %s stays %s without an event", st.ID, st.From)
+		}
+		var err error
+		if list[i], err = s.transition(ctx, q, st.ID, st.From, st.To, st.Change); err != nil {
+			return list, err
+		}
+	}
+	return list, nil
 }
 
 // Admit says whether there is room for a sandbox within the limits now. Only the
@@ -60,7 +133,7 @@ func (s *Store) Admit(ctx context.Context, sb sandbox.Sandbox, limits Limits) er
 	if s.Full() {
 		return errDiskFull(nil)
 	}
-	if err := checkLimits(ctx, s.read, sb, limits); err != nil {
+	if err := checkLimits(ctx, s.read, sb, needOf([]sandbox.Sandbox{sb}), limits); err != nil {
 		return fmt.Errorf("create a sandbox: %w", err)
 	}
 	return nil
@@ -78,7 +151,7 @@ func (s *Store) CreateRunning(ctx context.Context, sb sandbox.Sandbox, creating,
 	}
 	creating.Type, running.Type = string(sandbox.Creating), string(sandbox.Running)
 	err = s.grow(ctx, func(q *storedb.Queries) error {
-		if err := checkLimits(ctx, q, sb, limits); err != nil {
+		if err := checkLimits(ctx, q, sb, needOf([]sandbox.Sandbox{sb}), limits); err != nil {
 			return err
 		}
 		if err := q.InsertSandbox(ctx, storedb.InsertSandboxParams(row)); err != nil {
@@ -101,19 +174,11 @@ func (s *Store) CreateRunning(ctx context.Context, sb sandbox.Sandbox, creating,
 // It returns a Conflict when the sandbox is not in the state from any more, and the
 // record as it then is.
 func (s *Store) Transition(ctx context.Context, id sandbox.ID, from, to sandbox.State, c Change) (sandbox.Sandbox, error) {
-	if !from.CanBecome(to) {
-		return sandbox.Sandbox{}, fmt.Errorf("sandbox %s: a %s sandbox can never become %s", id, from, to)
+	list, err := s.TransitionMany(ctx, Step{ID: id, From: from, To: to, Change: c})
+	if len(list) == 0 {
+		return sandbox.Sandbox{}, err
 	}
-	var sb sandbox.Sandbox
-	err := s.tx(ctx, func(q *storedb.Queries) error {
-		var err error
-		sb, err = s.transition(ctx, q, id, from, to, c)
-		return err
-	})
-	if err != nil {
-		return sb, fmt.Errorf("sandbox %s from %s to %s: %w", id, from, to, err)
-	}
-	return sb, nil
+	return list[0], err
 }
 
 func (s *Store) transition(ctx context.Context, q *storedb.Queries, id sandbox.ID, from, to sandbox.State, c Change) (sandbox.Sandbox, error) {
@@ -123,6 +188,16 @@ func (s *Store) transition(ctx context.Context, q *storedb.Queries, id sandbox.I
 	}
 	if old.State != from {
 		return old, wrongState(old.State)
+	}
+	if c.Instance != "" && old.Instance != c.Instance {
+		return old, sandbox.Errorf(sandbox.Conflict, "wrong_instance", "the sandbox has another machine now")
+	}
+	if c.Admit != nil {
+		// Its disk is promised already.
+		need := sandbox.Usage{Sandboxes: 1, MemoryMB: old.Shape.MemoryMB}
+		if err := checkLimits(ctx, q, old, need, *c.Admit); err != nil {
+			return old, err
+		}
 	}
 	sb := old
 	if c.Apply != nil {
@@ -143,6 +218,9 @@ func (s *Store) transition(ctx context.Context, q *storedb.Queries, id sandbox.I
 	if err := changeIntent(ctx, q, row.ID, now, c); err != nil {
 		return old, err
 	}
+	if err := changeSnapshots(ctx, q, now, c); err != nil {
+		return old, err
+	}
 	if c.Event.Type == "" {
 		c.Event.Type = string(to)
 	}
@@ -156,7 +234,8 @@ func swap(ctx context.Context, q *storedb.Queries, from sandbox.State, row store
 		UnresponsiveSince: row.UnresponsiveSince, Instance: row.Instance, Vcpus: row.Vcpus, MemoryMb: row.MemoryMb,
 		DiskMb: row.DiskMb, Isolation: row.Isolation, Egress: row.Egress, Env: row.Env, Metadata: row.Metadata,
 		UpdatedAt: row.UpdatedAt, IdleTimeoutMs: row.IdleTimeoutMs, MaxLifetimeMs: row.MaxLifetimeMs,
-		EgressPolicy: row.EgressPolicy,
+		EgressPolicy: row.EgressPolicy, Template: row.Template, Persistent: row.Persistent, MergedInto: row.MergedInto,
+		Hibernation: row.Hibernation, BootNote: row.BootNote,
 	})
 	if err != nil {
 		return fmt.Errorf("update the record: %w", err)
@@ -257,13 +336,24 @@ func (s *Store) CountStates(ctx context.Context, node string) (map[string]int, e
 	return counts, nil
 }
 
-// CountOnTemplate returns how many sandboxes of any project stand on a template.
-func (s *Store) CountOnTemplate(ctx context.Context, name string) (int, error) {
+// CountOnTemplate returns how many sandboxes and how many snapshots of any project stand
+// on a template.
+func (s *Store) CountOnTemplate(ctx context.Context, name string) (sandboxes, snapshots int, err error) {
 	n, err := s.read.CountOnTemplate(ctx, name)
 	if err != nil {
-		return 0, fmt.Errorf("count the sandboxes on template %s: %w", name, err)
+		return 0, 0, fmt.Errorf("count the sandboxes on template %s: %w", name, err)
 	}
-	return int(n), nil
+	return int(n.Sandboxes), int(n.Snapshots), nil
+}
+
+// TemplateHashesInUse returns the hashes of the template builds that sandboxes and
+// snapshots of a node stand on, however old the builds are.
+func (s *Store) TemplateHashesInUse(ctx context.Context, node string) ([]string, error) {
+	hashes, err := s.read.TemplateHashesInUse(ctx, node)
+	if err != nil {
+		return nil, fmt.Errorf("list the template builds in use: %w", err)
+	}
+	return hashes, nil
 }
 
 // MarkUnresponsive notes that the guest of a running sandbox does not answer.
@@ -392,6 +482,9 @@ func fromRow(r storedb.Sandbox) (sandbox.Sandbox, error) {
 		Isolation: sandbox.Isolation(r.Isolation), Egress: r.Egress != 0, Idempotency: r.Idempotency,
 		IdleTimeout: time.Duration(r.IdleTimeoutMs) * time.Millisecond, MaxLifetime: time.Duration(r.MaxLifetimeMs) * time.Millisecond,
 		CreatedAt: time.UnixMicro(r.CreatedAt).UTC(), UpdatedAt: time.UnixMicro(r.UpdatedAt).UTC(),
+		Persistent: r.Persistent != 0, Origin: sandbox.Origin(r.Origin), Parent: sandbox.ID(r.Parent),
+		Snapshot: sandbox.SnapshotID(r.Snapshot), MergedInto: sandbox.ID(r.MergedInto),
+		Hibernation: sandbox.SnapshotID(r.Hibernation), BootNote: r.BootNote,
 	}
 	if r.UnresponsiveSince != 0 {
 		sb.UnresponsiveSince = time.UnixMicro(r.UnresponsiveSince).UTC()
@@ -417,9 +510,14 @@ func toRow(sb sandbox.Sandbox) (storedb.Sandbox, error) {
 		Isolation: string(sb.Isolation), Idempotency: sb.Idempotency,
 		IdleTimeoutMs: sb.IdleTimeout.Milliseconds(), MaxLifetimeMs: sb.MaxLifetime.Milliseconds(),
 		CreatedAt: sb.CreatedAt.UnixMicro(), UpdatedAt: sb.UpdatedAt.UnixMicro(),
+		Origin: string(sb.Origin), Parent: string(sb.Parent), Snapshot: string(sb.Snapshot),
+		MergedInto: string(sb.MergedInto), Hibernation: string(sb.Hibernation), BootNote: sb.BootNote,
 	}
 	if sb.Egress {
 		r.Egress = 1
+	}
+	if sb.Persistent {
+		r.Persistent = 1
 	}
 	if !sb.UnresponsiveSince.IsZero() {
 		r.UnresponsiveSince = sb.UnresponsiveSince.UnixMicro()

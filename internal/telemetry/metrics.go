@@ -39,6 +39,9 @@ type Metrics struct {
 	creates  *prometheus.CounterVec
 	took     prometheus.Histogram
 	ends     *prometheus.CounterVec
+
+	operations *prometheus.CounterVec
+	operated   *prometheus.HistogramVec
 }
 
 // NewMetrics makes the metrics of a server.
@@ -65,13 +68,20 @@ func NewMetrics(version, driver, isolation string) *Metrics {
 		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ramet_sandbox_ends_total", Help: "Sandboxes that have stopped or failed, by state and cause.",
 		}, []string{"state", "cause"}),
+		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ramet_operations_total", Help: "Forks, merges, hibernations, wakes, checkpoints, restores and resumes, by result: ok, or the code of the error.",
+		}, []string{"operation", "result"}),
+		operated: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "ramet_operation_duration_seconds", Help: "How long those took that succeeded.",
+			Buckets: []float64{.005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300},
+		}, []string{"operation"}),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "ramet_info", Help: "1; the labels say what this server is.",
 		ConstLabels: prometheus.Labels{"version": version, "driver": driver, "isolation": isolation},
 	})
 	info.Set(1)
-	m.Registry.MustRegister(m.requests, m.seconds, m.inFlight, m.creates, m.took, m.ends, info,
+	m.Registry.MustRegister(m.requests, m.seconds, m.inFlight, m.creates, m.took, m.ends, m.operations, m.operated, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -104,6 +114,15 @@ func (m *Metrics) Created(took time.Duration, code string) {
 
 // Ended counts a sandbox that has stopped or failed.
 func (m *Metrics) Ended(state, cause string) { m.ends.WithLabelValues(state, cause).Inc() }
+
+// Operated counts a fork or another operation on the state of sandboxes. Code is empty when it succeeded.
+func (m *Metrics) Operated(operation string, took time.Duration, code string) {
+	if code == "" {
+		code = "ok"
+		m.operated.WithLabelValues(operation).Observe(took.Seconds())
+	}
+	m.operations.WithLabelValues(operation, code).Inc()
+}
 
 // Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {

@@ -139,7 +139,9 @@ func (w *Worker) boot(ctx context.Context, p plan) (*Instance, error) {
 	if waiting != nil {
 		p.Instance = waiting.id
 	}
+	w.setBooted(p.Instance, true)
 	b := &boot{w: w, plan: p, waiting: waiting, inst: w.newInstance(p.Instance, p.template)}
+	b.inst.onFreed = func() { w.setBooted(p.Instance, false) }
 	begin := time.Now()
 	for _, s := range steps {
 		t := time.Now()
@@ -168,6 +170,7 @@ func (b *boot) fail(ctx context.Context, name string, err error) error {
 	}
 	// Here and not above: what users are told leaves most of it out.
 	b.w.log.Log(ctx, level, "boot failed", "instance", b.Instance, "step", name, "err", err, "console", logTail(console))
+	defer b.inst.onFreed()
 	failed := bootError(name, fmt.Errorf("boot step %s of instance %s: %w", name, b.Instance, err), console)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()

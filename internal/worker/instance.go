@@ -38,6 +38,8 @@ type Instance struct {
 	flattening atomic.Bool
 	// freed is closed when free has ended.
 	freed chan struct{}
+	// onFreed, when set, is called before.
+	onFreed func()
 
 	mu      sync.Mutex
 	guest   *guest.Client    // guarded by mu; nil before the first dial
@@ -198,6 +200,9 @@ func (i *Instance) end() *network.Gateway {
 // free ends the machine and releases everything of it on the host. It is called once.
 func (i *Instance) free(ctx context.Context) error {
 	defer close(i.freed)
+	if i.onFreed != nil {
+		defer i.onFreed()
+	}
 	gateway := i.end()
 	var errs []error
 	if err := i.machine.Kill(ctx); err != nil {

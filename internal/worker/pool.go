@@ -169,7 +169,7 @@ func autoPoolSize(free, kinds int) int {
 
 // Capacity says what is ready and how the pool has done.
 func (w *Worker) Capacity() sandbox.Capacity {
-	c := sandbox.Capacity{Machines: w.Count()}
+	c := sandbox.Capacity{Machines: w.Count(), Waiting: w.waiting.count(), WaitingSize: w.waiting.cfg.Size}
 	p := w.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -122,7 +122,9 @@ func (q *waiting) prepare(driver vmm.Preparer, t Template, o origin) (*waiter, e
 	ctx, cancel := context.WithTimeout(q.w.life, prepareTimeout)
 	defer cancel()
 	id := sandbox.NewInstanceID()
+	q.w.setBooted(id, true)
 	if err := os.Mkdir(q.w.dir(id), 0o700); err != nil {
+		q.w.setBooted(id, false)
 		return nil, fmt.Errorf("make the directory of a waiting process: %w", err)
 	}
 	p, err := driver.Prepare(ctx, vmm.Config{
@@ -197,6 +199,7 @@ func (q *waiting) free(m *waiter) error {
 	if m.process != nil {
 		errs = append(errs, m.process.Kill(ctx))
 	}
+	defer q.w.setBooted(m.id, false)
 	return errors.Join(append(errs, q.w.cfg.Driver.Remove(ctx, q.w.dir(m.id)))...)
 }
 

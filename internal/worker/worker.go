@@ -85,6 +85,7 @@ type Worker struct {
 	freeing   map[sandbox.InstanceID]*Instance // guarded by mu; those on their way out
 	makings   map[string]*making               // guarded by mu; by directory
 	adoptions map[sandbox.InstanceID]*adoption // guarded by mu; machines that do not answer yet
+	booted    map[sandbox.InstanceID]bool      // guarded by mu; from their boot until they are freed
 }
 
 // errClosing refuses what begins after Close.
@@ -123,6 +124,7 @@ func New(ctx context.Context, cfg Config) (*Worker, error) {
 		freeing:   make(map[sandbox.InstanceID]*Instance),
 		makings:   make(map[string]*making),
 		adoptions: make(map[sandbox.InstanceID]*adoption),
+		booted:    make(map[sandbox.InstanceID]bool),
 		flattens:  make(chan struct{}, 1),
 	}
 	w.pool = newPool(w, cfg.Pool)

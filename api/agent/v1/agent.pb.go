@@ -1955,8 +1955,12 @@ type FileInfo struct {
 	Group             string                 `protobuf:"bytes,8,opt,name=group,proto3" json:"group,omitempty"`
 	ModifiedUnixNanos int64                  `protobuf:"varint,9,opt,name=modified_unix_nanos,json=modifiedUnixNanos,proto3" json:"modified_unix_nanos,omitempty"`
 	LinkTarget        string                 `protobuf:"bytes,10,opt,name=link_target,json=linkTarget,proto3" json:"link_target,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Together with the time of the last change they tell whether a file is untouched. An inode of
+	// 0: the agent does not tell.
+	ChangedUnixNanos int64  `protobuf:"varint,11,opt,name=changed_unix_nanos,json=changedUnixNanos,proto3" json:"changed_unix_nanos,omitempty"`
+	Inode            uint64 `protobuf:"varint,12,opt,name=inode,proto3" json:"inode,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *FileInfo) Reset() {
@@ -2057,6 +2061,20 @@ func (x *FileInfo) GetLinkTarget() string {
 		return x.LinkTarget
 	}
 	return ""
+}
+
+func (x *FileInfo) GetChangedUnixNanos() int64 {
+	if x != nil {
+		return x.ChangedUnixNanos
+	}
+	return 0
+}
+
+func (x *FileInfo) GetInode() uint64 {
+	if x != nil {
+		return x.Inode
+	}
+	return 0
 }
 
 type ReadRequest struct {
@@ -2943,6 +2961,110 @@ func (x *ExtractResponse) GetBytes() uint64 {
 	return 0
 }
 
+type HashRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Paths         []string               `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HashRequest) Reset() {
+	*x = HashRequest{}
+	mi := &file_agent_v1_agent_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HashRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HashRequest) ProtoMessage() {}
+
+func (x *HashRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HashRequest.ProtoReflect.Descriptor instead.
+func (*HashRequest) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *HashRequest) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *HashRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+type HashResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`  // of the path in the request
+	Sha256        []byte                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"` // empty: there is no such regular file, or it cannot be read
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HashResponse) Reset() {
+	*x = HashResponse{}
+	mi := &file_agent_v1_agent_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HashResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HashResponse) ProtoMessage() {}
+
+func (x *HashResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HashResponse.ProtoReflect.Descriptor instead.
+func (*HashResponse) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *HashResponse) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *HashResponse) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
 var File_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agent_v1_agent_proto_rawDesc = "" +
@@ -3082,7 +3204,7 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\tErrorInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x1c\n" +
-	"\ttraceback\x18\x03 \x01(\tR\ttraceback\"\xfb\x01\n" +
+	"\ttraceback\x18\x03 \x01(\tR\ttraceback\"\xbf\x02\n" +
 	"\bFileInfo\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x12\n" +
@@ -3095,7 +3217,9 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x13modified_unix_nanos\x18\t \x01(\x03R\x11modifiedUnixNanos\x12\x1f\n" +
 	"\vlink_target\x18\n" +
 	" \x01(\tR\n" +
-	"linkTarget\"e\n" +
+	"linkTarget\x12,\n" +
+	"\x12changed_unix_nanos\x18\v \x01(\x03R\x10changedUnixNanos\x12\x14\n" +
+	"\x05inode\x18\f \x01(\x04R\x05inode\"e\n" +
 	"\vReadRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
@@ -3154,7 +3278,13 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x04data\x18\x03 \x01(\fR\x04data\"=\n" +
 	"\x0fExtractResponse\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x04R\x05bytes*\x93\x01\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"7\n" +
+	"\vHashRequest\x12\x14\n" +
+	"\x05paths\x18\x01 \x03(\tR\x05paths\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\"<\n" +
+	"\fHashResponse\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\fR\x06sha256*\x93\x01\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -3179,7 +3309,7 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x06Attach\x12\x1d.ramet.agent.v1.AttachRequest\x1a\x15.ramet.agent.v1.Event0\x01\x12F\n" +
 	"\x05Input\x12\x1c.ramet.agent.v1.InputRequest\x1a\x1d.ramet.agent.v1.InputResponse(\x01\x12G\n" +
 	"\x06Signal\x12\x1d.ramet.agent.v1.SignalRequest\x1a\x1e.ramet.agent.v1.SignalResponse\x12A\n" +
-	"\x04List\x12\x1b.ramet.agent.v1.ListRequest\x1a\x1c.ramet.agent.v1.ListResponse2\xc0\x05\n" +
+	"\x04List\x12\x1b.ramet.agent.v1.ListRequest\x1a\x1c.ramet.agent.v1.ListResponse2\x85\x06\n" +
 	"\x05Files\x12C\n" +
 	"\x04Read\x12\x1b.ramet.agent.v1.ReadRequest\x1a\x1c.ramet.agent.v1.ReadResponse0\x01\x12A\n" +
 	"\x05Write\x12\x1c.ramet.agent.v1.WriteRequest\x1a\x18.ramet.agent.v1.FileInfo(\x01\x12D\n" +
@@ -3190,7 +3320,8 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x06Remove\x12\x1d.ramet.agent.v1.RemoveRequest\x1a\x1e.ramet.agent.v1.RemoveResponse\x12O\n" +
 	"\rSetAttributes\x12$.ramet.agent.v1.SetAttributesRequest\x1a\x18.ramet.agent.v1.FileInfo\x12B\n" +
 	"\aArchive\x12\x1e.ramet.agent.v1.ArchiveRequest\x1a\x15.ramet.agent.v1.Chunk0\x01\x12L\n" +
-	"\aExtract\x12\x1e.ramet.agent.v1.ExtractRequest\x1a\x1f.ramet.agent.v1.ExtractResponse(\x01B&Z$ramet.dev/ramet/api/agent/v1;agentv1b\x06proto3"
+	"\aExtract\x12\x1e.ramet.agent.v1.ExtractRequest\x1a\x1f.ramet.agent.v1.ExtractResponse(\x01\x12C\n" +
+	"\x04Hash\x12\x1b.ramet.agent.v1.HashRequest\x1a\x1c.ramet.agent.v1.HashResponse0\x01B&Z$ramet.dev/ramet/api/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_agent_v1_agent_proto_rawDescOnce sync.Once
@@ -3205,7 +3336,7 @@ func file_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_agent_v1_agent_proto_goTypes = []any{
 	(Reason)(0),                  // 0: ramet.agent.v1.Reason
 	(*HelloRequest)(nil),         // 1: ramet.agent.v1.HelloRequest
@@ -3255,15 +3386,17 @@ var file_agent_v1_agent_proto_goTypes = []any{
 	(*Chunk)(nil),                // 45: ramet.agent.v1.Chunk
 	(*ExtractRequest)(nil),       // 46: ramet.agent.v1.ExtractRequest
 	(*ExtractResponse)(nil),      // 47: ramet.agent.v1.ExtractResponse
-	nil,                          // 48: ramet.agent.v1.RefreshRequest.EnvEntry
-	nil,                          // 49: ramet.agent.v1.RunRequest.EnvEntry
-	nil,                          // 50: ramet.agent.v1.StartRequest.EnvEntry
-	nil,                          // 51: ramet.agent.v1.Result.DataEntry
+	(*HashRequest)(nil),          // 48: ramet.agent.v1.HashRequest
+	(*HashResponse)(nil),         // 49: ramet.agent.v1.HashResponse
+	nil,                          // 50: ramet.agent.v1.RefreshRequest.EnvEntry
+	nil,                          // 51: ramet.agent.v1.RunRequest.EnvEntry
+	nil,                          // 52: ramet.agent.v1.StartRequest.EnvEntry
+	nil,                          // 53: ramet.agent.v1.Result.DataEntry
 }
 var file_agent_v1_agent_proto_depIdxs = []int32{
-	48, // 0: ramet.agent.v1.RefreshRequest.env:type_name -> ramet.agent.v1.RefreshRequest.EnvEntry
-	49, // 1: ramet.agent.v1.RunRequest.env:type_name -> ramet.agent.v1.RunRequest.EnvEntry
-	50, // 2: ramet.agent.v1.StartRequest.env:type_name -> ramet.agent.v1.StartRequest.EnvEntry
+	50, // 0: ramet.agent.v1.RefreshRequest.env:type_name -> ramet.agent.v1.RefreshRequest.EnvEntry
+	51, // 1: ramet.agent.v1.RunRequest.env:type_name -> ramet.agent.v1.RunRequest.EnvEntry
+	52, // 2: ramet.agent.v1.StartRequest.env:type_name -> ramet.agent.v1.StartRequest.EnvEntry
 	24, // 3: ramet.agent.v1.ListResponse.runs:type_name -> ramet.agent.v1.RunInfo
 	30, // 4: ramet.agent.v1.RunInfo.exit:type_name -> ramet.agent.v1.Exit
 	26, // 5: ramet.agent.v1.Event.started:type_name -> ramet.agent.v1.Started
@@ -3271,7 +3404,7 @@ var file_agent_v1_agent_proto_depIdxs = []int32{
 	28, // 7: ramet.agent.v1.Event.truncated:type_name -> ramet.agent.v1.Truncated
 	30, // 8: ramet.agent.v1.Event.exit:type_name -> ramet.agent.v1.Exit
 	29, // 9: ramet.agent.v1.Event.keep_alive:type_name -> ramet.agent.v1.KeepAlive
-	51, // 10: ramet.agent.v1.Result.data:type_name -> ramet.agent.v1.Result.DataEntry
+	53, // 10: ramet.agent.v1.Result.data:type_name -> ramet.agent.v1.Result.DataEntry
 	0,  // 11: ramet.agent.v1.Exit.reason:type_name -> ramet.agent.v1.Reason
 	31, // 12: ramet.agent.v1.Exit.error:type_name -> ramet.agent.v1.ErrorInfo
 	32, // 13: ramet.agent.v1.ReadResponse.info:type_name -> ramet.agent.v1.FileInfo
@@ -3299,31 +3432,33 @@ var file_agent_v1_agent_proto_depIdxs = []int32{
 	43, // 35: ramet.agent.v1.Files.SetAttributes:input_type -> ramet.agent.v1.SetAttributesRequest
 	44, // 36: ramet.agent.v1.Files.Archive:input_type -> ramet.agent.v1.ArchiveRequest
 	46, // 37: ramet.agent.v1.Files.Extract:input_type -> ramet.agent.v1.ExtractRequest
-	2,  // 38: ramet.agent.v1.Machine.Hello:output_type -> ramet.agent.v1.HelloResponse
-	4,  // 39: ramet.agent.v1.Machine.Refresh:output_type -> ramet.agent.v1.RefreshResponse
-	6,  // 40: ramet.agent.v1.Machine.Freeze:output_type -> ramet.agent.v1.FreezeResponse
-	8,  // 41: ramet.agent.v1.Machine.Thaw:output_type -> ramet.agent.v1.ThawResponse
-	10, // 42: ramet.agent.v1.Machine.Sync:output_type -> ramet.agent.v1.SyncResponse
-	12, // 43: ramet.agent.v1.Machine.GrowDisk:output_type -> ramet.agent.v1.GrowDiskResponse
-	14, // 44: ramet.agent.v1.Machine.Metrics:output_type -> ramet.agent.v1.MetricsResponse
-	25, // 45: ramet.agent.v1.Exec.Run:output_type -> ramet.agent.v1.Event
-	25, // 46: ramet.agent.v1.Exec.Start:output_type -> ramet.agent.v1.Event
-	25, // 47: ramet.agent.v1.Exec.Attach:output_type -> ramet.agent.v1.Event
-	19, // 48: ramet.agent.v1.Exec.Input:output_type -> ramet.agent.v1.InputResponse
-	21, // 49: ramet.agent.v1.Exec.Signal:output_type -> ramet.agent.v1.SignalResponse
-	23, // 50: ramet.agent.v1.Exec.List:output_type -> ramet.agent.v1.ListResponse
-	34, // 51: ramet.agent.v1.Files.Read:output_type -> ramet.agent.v1.ReadResponse
-	32, // 52: ramet.agent.v1.Files.Write:output_type -> ramet.agent.v1.FileInfo
-	32, // 53: ramet.agent.v1.Files.List:output_type -> ramet.agent.v1.FileInfo
-	32, // 54: ramet.agent.v1.Files.Stat:output_type -> ramet.agent.v1.FileInfo
-	32, // 55: ramet.agent.v1.Files.Mkdir:output_type -> ramet.agent.v1.FileInfo
-	32, // 56: ramet.agent.v1.Files.Move:output_type -> ramet.agent.v1.FileInfo
-	42, // 57: ramet.agent.v1.Files.Remove:output_type -> ramet.agent.v1.RemoveResponse
-	32, // 58: ramet.agent.v1.Files.SetAttributes:output_type -> ramet.agent.v1.FileInfo
-	45, // 59: ramet.agent.v1.Files.Archive:output_type -> ramet.agent.v1.Chunk
-	47, // 60: ramet.agent.v1.Files.Extract:output_type -> ramet.agent.v1.ExtractResponse
-	38, // [38:61] is the sub-list for method output_type
-	15, // [15:38] is the sub-list for method input_type
+	48, // 38: ramet.agent.v1.Files.Hash:input_type -> ramet.agent.v1.HashRequest
+	2,  // 39: ramet.agent.v1.Machine.Hello:output_type -> ramet.agent.v1.HelloResponse
+	4,  // 40: ramet.agent.v1.Machine.Refresh:output_type -> ramet.agent.v1.RefreshResponse
+	6,  // 41: ramet.agent.v1.Machine.Freeze:output_type -> ramet.agent.v1.FreezeResponse
+	8,  // 42: ramet.agent.v1.Machine.Thaw:output_type -> ramet.agent.v1.ThawResponse
+	10, // 43: ramet.agent.v1.Machine.Sync:output_type -> ramet.agent.v1.SyncResponse
+	12, // 44: ramet.agent.v1.Machine.GrowDisk:output_type -> ramet.agent.v1.GrowDiskResponse
+	14, // 45: ramet.agent.v1.Machine.Metrics:output_type -> ramet.agent.v1.MetricsResponse
+	25, // 46: ramet.agent.v1.Exec.Run:output_type -> ramet.agent.v1.Event
+	25, // 47: ramet.agent.v1.Exec.Start:output_type -> ramet.agent.v1.Event
+	25, // 48: ramet.agent.v1.Exec.Attach:output_type -> ramet.agent.v1.Event
+	19, // 49: ramet.agent.v1.Exec.Input:output_type -> ramet.agent.v1.InputResponse
+	21, // 50: ramet.agent.v1.Exec.Signal:output_type -> ramet.agent.v1.SignalResponse
+	23, // 51: ramet.agent.v1.Exec.List:output_type -> ramet.agent.v1.ListResponse
+	34, // 52: ramet.agent.v1.Files.Read:output_type -> ramet.agent.v1.ReadResponse
+	32, // 53: ramet.agent.v1.Files.Write:output_type -> ramet.agent.v1.FileInfo
+	32, // 54: ramet.agent.v1.Files.List:output_type -> ramet.agent.v1.FileInfo
+	32, // 55: ramet.agent.v1.Files.Stat:output_type -> ramet.agent.v1.FileInfo
+	32, // 56: ramet.agent.v1.Files.Mkdir:output_type -> ramet.agent.v1.FileInfo
+	32, // 57: ramet.agent.v1.Files.Move:output_type -> ramet.agent.v1.FileInfo
+	42, // 58: ramet.agent.v1.Files.Remove:output_type -> ramet.agent.v1.RemoveResponse
+	32, // 59: ramet.agent.v1.Files.SetAttributes:output_type -> ramet.agent.v1.FileInfo
+	45, // 60: ramet.agent.v1.Files.Archive:output_type -> ramet.agent.v1.Chunk
+	47, // 61: ramet.agent.v1.Files.Extract:output_type -> ramet.agent.v1.ExtractResponse
+	49, // 62: ramet.agent.v1.Files.Hash:output_type -> ramet.agent.v1.HashResponse
+	39, // [39:63] is the sub-list for method output_type
+	15, // [15:39] is the sub-list for method input_type
 	15, // [15:15] is the sub-list for extension type_name
 	15, // [15:15] is the sub-list for extension extendee
 	0,  // [0:15] is the sub-list for field type_name
@@ -3350,7 +3485,7 @@ func file_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_v1_agent_proto_rawDesc), len(file_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   51,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -94,7 +94,8 @@ type ClientInterface interface {
 	//
 	// In Prometheus' text format; any key may read them, they name no project and no sandbox. `ramet_http_requests_total`,
 	// `ramet_http_request_duration_seconds`, `ramet_http_requests_in_flight`, `ramet_sandboxes` (by state), `ramet_sandbox_creates_total` (by result),
-	// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_promised_memory_bytes` and
+	// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_operations_total` (by operation and result),
+	// `ramet_operation_duration_seconds` (by operation), `ramet_promised_memory_bytes` and
 	// `…_disk_bytes` with their `…_limit_bytes`, `ramet_disk_full`, `ramet_info`, and those of the Go runtime and the process.
 	//
 	// Corresponds with GET /metrics (the `GetServerMetrics` operationId).
@@ -116,6 +117,23 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/capacity (the `GetCapacity` operationId).
 	GetCapacity(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListCheckpoints List checkpoints, newest first
+	//
+	// Corresponds with GET /v1/checkpoints (the `ListCheckpoints` operationId).
+	ListCheckpoints(ctx context.Context, params *ListCheckpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteCheckpoint Delete a checkpoint
+	//
+	// What was started from it goes on.
+	//
+	// Corresponds with DELETE /v1/checkpoints/{id} (the `DeleteCheckpoint` operationId).
+	DeleteCheckpoint(ctx context.Context, id CheckpointID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetCheckpoint Get a checkpoint
+	//
+	// Corresponds with GET /v1/checkpoints/{id} (the `GetCheckpoint` operationId).
+	GetCheckpoint(ctx context.Context, id CheckpointID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// StreamEvents What happens to sandboxes, as server-sent events
 	//
 	// Sends the events of the caller's project, the oldest first, and then those that happen, until the client goes away. Each is
@@ -126,6 +144,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/events (the `StreamEvents` operationId).
 	StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CollectGarbageWithBody Remove what no record owns
+	//
+	// For an admin's key. Removes snapshots and what is left of machines that belong to nothing any more. The server does it by itself too.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/gc (the `CollectGarbage` operationId).
+	CollectGarbageWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CollectGarbage Remove what no record owns
+	//
+	// For an admin's key. Removes snapshots and what is left of machines that belong to nothing any more. The server does it by itself too.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/gc (the `CollectGarbage` operationId).
+	CollectGarbage(ctx context.Context, body CollectGarbageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetHealth Is the server alive
 	//
@@ -170,6 +206,11 @@ type ClientInterface interface {
 	// Corresponds with DELETE /v1/keys/{id} (the `DeleteKey` operationId).
 	DeleteKey(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetLineage Which sandboxes and checkpoints come of which
+	//
+	// Corresponds with GET /v1/lineage (the `GetLineage` operationId).
+	GetLineage(ctx context.Context, params *GetLineageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListProjects List projects with their limits and what they use
 	//
 	// An admin's key sees all, any other its own.
@@ -182,7 +223,7 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/projects/{name} (the `GetProject` operationId).
 	GetProject(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetProjectWithBody Make a project or change its quota
+	// SetProjectWithBody Make a project or change its quota and retention
 	//
 	// For an admin's key. A project that is new is made. Fields that are absent leave what was there. What is promised already stays,
 	// also when it is more than the new quota.
@@ -192,7 +233,7 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/projects/{name} (the `SetProject` operationId).
 	SetProjectWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SetProject Make a project or change its quota
+	// SetProject Make a project or change its quota and retention
 	//
 	// For an admin's key. A project that is new is made. Fields that are absent leave what was there. What is promised already stays,
 	// also when it is more than the new quota.
@@ -279,10 +320,51 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/sandboxes/{id}/archive (the `WriteArchive` operationId).
 	WriteArchiveWithBody(ctx context.Context, id SandboxID, params *WriteArchiveParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListSandboxCheckpoints List the checkpoints of a sandbox, newest first
+	//
+	// Also of one that has ended.
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/checkpoints (the `ListSandboxCheckpoints` operationId).
+	ListSandboxCheckpoints(ctx context.Context, id SandboxID, params *ListSandboxCheckpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateCheckpointWithBody Make a checkpoint of a running sandbox
+	//
+	// Answers when it is whole and on the disk; the sandbox goes on meanwhile, after a pause of milliseconds. A sandbox can have 10 full
+	// and 100 disk-only ones; one more is refused with 429 (`too_many_checkpoints`), unless `delete_oldest` is set.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/checkpoints (the `CreateCheckpoint` operationId).
+	CreateCheckpointWithBody(ctx context.Context, id SandboxID, params *CreateCheckpointParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateCheckpoint Make a checkpoint of a running sandbox
+	//
+	// Answers when it is whole and on the disk; the sandbox goes on meanwhile, after a pause of milliseconds. A sandbox can have 10 full
+	// and 100 disk-only ones; one more is refused with 429 (`too_many_checkpoints`), unless `delete_oldest` is set.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/checkpoints (the `CreateCheckpoint` operationId).
+	CreateCheckpoint(ctx context.Context, id SandboxID, params *CreateCheckpointParams, body CreateCheckpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetConsole The last lines of the guest's serial console
 	//
 	// Corresponds with GET /v1/sandboxes/{id}/console (the `GetConsole` operationId).
 	GetConsole(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DiffSandboxesWithBody Which files differ between two sandboxes
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/diff (the `DiffSandboxes` operationId).
+	DiffSandboxesWithBody(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DiffSandboxes Which files differ between two sandboxes
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/diff (the `DiffSandboxes` operationId).
+	DiffSandboxes(ctx context.Context, id SandboxID, body DiffSandboxesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SetEgressWithBody Set what a sandbox may reach
 	//
@@ -430,6 +512,46 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/files/stat (the `StatFile` operationId).
 	StatFile(ctx context.Context, id SandboxID, params *StatFileParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ForkSandboxWithBody Fork a running sandbox
+	//
+	// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
+	// identity, clock and randomness, and takes calls when this answers. The parent stands still for milliseconds and is otherwise
+	// untouched. All children are made or none.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/fork (the `ForkSandbox` operationId).
+	ForkSandboxWithBody(ctx context.Context, id SandboxID, params *ForkSandboxParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ForkSandbox Fork a running sandbox
+	//
+	// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
+	// identity, clock and randomness, and takes calls when this answers. The parent stands still for milliseconds and is otherwise
+	// untouched. All children are made or none.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/fork (the `ForkSandbox` operationId).
+	ForkSandbox(ctx context.Context, id SandboxID, params *ForkSandboxParams, body ForkSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// HibernateSandbox Hibernate a sandbox
+	//
+	// Saves its memory and disk, and ends its machine: it uses no memory and no CPU until it wakes. Processes, the Python interpreter
+	// and open files are there again then. Streams of runs end with `sandbox_hibernated`, and what they followed goes on after the wake.
+	// If it cannot be saved it goes on running. One that is hibernated already is answered at once.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/hibernate (the `HibernateSandbox` operationId).
+	HibernateSandbox(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// MergeSandbox Make a sandbox what another one is
+	//
+	// Afterwards `id` has the machine of `winner`, with its memory, processes and files, and the id `winner` is retired (404 for calls,
+	// its record says `merged_into`). What ran in the machine of `id` has ended; runs of the winner go on under `id`. Checkpoints of both
+	// belong to `id`. Settings and metadata are those of `id`. It happens as a whole or not at all. A sandbox cannot be merged into itself (400).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/merge_into/{winner} (the `MergeSandbox` operationId).
+	MergeSandbox(ctx context.Context, id SandboxID, winner string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetMetrics What a sandbox uses
 	//
 	// Corresponds with GET /v1/sandboxes/{id}/metrics (the `GetMetrics` operationId).
@@ -500,6 +622,69 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/processes/{process}/stream (the `StreamProcess` operationId).
 	StreamProcess(ctx context.Context, id SandboxID, process ProcessID, params *StreamProcessParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// RestoreSandboxWithBody Take a sandbox back to one of its checkpoints
+	//
+	// Its memory and files become those of the checkpoint; what was there since is gone, and what ran ends. Id, settings and
+	// metadata stay. The checkpoint is verified before anything is given up: if it cannot be restored the sandbox goes on as it was.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/restore (the `RestoreSandbox` operationId).
+	RestoreSandboxWithBody(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RestoreSandbox Take a sandbox back to one of its checkpoints
+	//
+	// Its memory and files become those of the checkpoint; what was there since is gone, and what ran ends. Id, settings and
+	// metadata stay. The checkpoint is verified before anything is given up: if it cannot be restored the sandbox goes on as it was.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/restore (the `RestoreSandbox` operationId).
+	RestoreSandbox(ctx context.Context, id SandboxID, body RestoreSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WakeSandbox Wake a hibernated sandbox
+	//
+	// Answers when it takes calls. One that runs is answered at once. When the saved memory does not fit this host any more (another QEMU,
+	// CPU or machine shape) it boots from its saved disk, and `boot_note` says why.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/wake (the `WakeSandbox` operationId).
+	WakeSandbox(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSpaces List Spaces, newest first
+	//
+	// Corresponds with GET /v1/spaces (the `ListSpaces` operationId).
+	ListSpaces(ctx context.Context, params *ListSpacesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteSpace Delete a Space
+	//
+	// Corresponds with DELETE /v1/spaces/{id} (the `DeleteSpace` operationId).
+	DeleteSpace(ctx context.Context, id SpaceID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSpace Get a Space
+	//
+	// Corresponds with GET /v1/spaces/{id} (the `GetSpace` operationId).
+	GetSpace(ctx context.Context, id SpaceID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeSpaceWithBody Resume a Space
+	//
+	// Makes a new sandbox, with an id of its own, in which the processes of the frozen one go on. The Space is consumed: it is gone when
+	// this has answered, and still there when it has failed.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/spaces/{id}/resume (the `ResumeSpace` operationId).
+	ResumeSpaceWithBody(ctx context.Context, id SpaceID, params *ResumeSpaceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeSpace Resume a Space
+	//
+	// Makes a new sandbox, with an id of its own, in which the processes of the frozen one go on. The Space is consumed: it is gone when
+	// this has answered, and still there when it has failed.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/spaces/{id}/resume (the `ResumeSpace` operationId).
+	ResumeSpace(ctx context.Context, id SpaceID, params *ResumeSpaceParams, body ResumeSpaceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListTemplates List templates
 	//
 	// Corresponds with GET /v1/templates (the `ListTemplates` operationId).
@@ -544,7 +729,8 @@ type ClientInterface interface {
 //
 // In Prometheus' text format; any key may read them, they name no project and no sandbox. `ramet_http_requests_total`,
 // `ramet_http_request_duration_seconds`, `ramet_http_requests_in_flight`, `ramet_sandboxes` (by state), `ramet_sandbox_creates_total` (by result),
-// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_promised_memory_bytes` and
+// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_operations_total` (by operation and result),
+// `ramet_operation_duration_seconds` (by operation), `ramet_promised_memory_bytes` and
 // `…_disk_bytes` with their `…_limit_bytes`, `ramet_disk_full`, `ramet_info`, and those of the Go runtime and the process.
 //
 // Corresponds with GET /metrics (the `GetServerMetrics` operationId).
@@ -596,6 +782,53 @@ func (c *Client) GetCapacity(ctx context.Context, reqEditors ...RequestEditorFn)
 	return c.Client.Do(req)
 }
 
+// ListCheckpoints List checkpoints, newest first
+//
+// Corresponds with GET /v1/checkpoints (the `ListCheckpoints` operationId).
+func (c *Client) ListCheckpoints(ctx context.Context, params *ListCheckpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListCheckpointsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteCheckpoint Delete a checkpoint
+//
+// What was started from it goes on.
+//
+// Corresponds with DELETE /v1/checkpoints/{id} (the `DeleteCheckpoint` operationId).
+func (c *Client) DeleteCheckpoint(ctx context.Context, id CheckpointID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteCheckpointRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetCheckpoint Get a checkpoint
+//
+// Corresponds with GET /v1/checkpoints/{id} (the `GetCheckpoint` operationId).
+func (c *Client) GetCheckpoint(ctx context.Context, id CheckpointID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetCheckpointRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // StreamEvents What happens to sandboxes, as server-sent events
 //
 // Sends the events of the caller's project, the oldest first, and then those that happen, until the client goes away. Each is
@@ -607,6 +840,44 @@ func (c *Client) GetCapacity(ctx context.Context, reqEditors ...RequestEditorFn)
 // Corresponds with GET /v1/events (the `StreamEvents` operationId).
 func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewStreamEventsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CollectGarbageWithBody Remove what no record owns
+//
+// For an admin's key. Removes snapshots and what is left of machines that belong to nothing any more. The server does it by itself too.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/gc (the `CollectGarbage` operationId).
+func (c *Client) CollectGarbageWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCollectGarbageRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CollectGarbage Remove what no record owns
+//
+// For an admin's key. Removes snapshots and what is left of machines that belong to nothing any more. The server does it by itself too.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/gc (the `CollectGarbage` operationId).
+func (c *Client) CollectGarbage(ctx context.Context, body CollectGarbageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCollectGarbageRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -720,6 +991,21 @@ func (c *Client) DeleteKey(ctx context.Context, id string, reqEditors ...Request
 	return c.Client.Do(req)
 }
 
+// GetLineage Which sandboxes and checkpoints come of which
+//
+// Corresponds with GET /v1/lineage (the `GetLineage` operationId).
+func (c *Client) GetLineage(ctx context.Context, params *GetLineageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetLineageRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListProjects List projects with their limits and what they use
 //
 // An admin's key sees all, any other its own.
@@ -752,7 +1038,7 @@ func (c *Client) GetProject(ctx context.Context, name string, reqEditors ...Requ
 	return c.Client.Do(req)
 }
 
-// SetProjectWithBody Make a project or change its quota
+// SetProjectWithBody Make a project or change its quota and retention
 //
 // For an admin's key. A project that is new is made. Fields that are absent leave what was there. What is promised already stays,
 // also when it is more than the new quota.
@@ -772,7 +1058,7 @@ func (c *Client) SetProjectWithBody(ctx context.Context, name string, contentTyp
 	return c.Client.Do(req)
 }
 
-// SetProject Make a project or change its quota
+// SetProject Make a project or change its quota and retention
 //
 // For an admin's key. A project that is new is made. Fields that are absent leave what was there. What is promised already stays,
 // also when it is more than the new quota.
@@ -959,11 +1245,102 @@ func (c *Client) WriteArchiveWithBody(ctx context.Context, id SandboxID, params 
 	return c.Client.Do(req)
 }
 
+// ListSandboxCheckpoints List the checkpoints of a sandbox, newest first
+//
+// Also of one that has ended.
+//
+// Corresponds with GET /v1/sandboxes/{id}/checkpoints (the `ListSandboxCheckpoints` operationId).
+func (c *Client) ListSandboxCheckpoints(ctx context.Context, id SandboxID, params *ListSandboxCheckpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSandboxCheckpointsRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateCheckpointWithBody Make a checkpoint of a running sandbox
+//
+// Answers when it is whole and on the disk; the sandbox goes on meanwhile, after a pause of milliseconds. A sandbox can have 10 full
+// and 100 disk-only ones; one more is refused with 429 (`too_many_checkpoints`), unless `delete_oldest` is set.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/checkpoints (the `CreateCheckpoint` operationId).
+func (c *Client) CreateCheckpointWithBody(ctx context.Context, id SandboxID, params *CreateCheckpointParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateCheckpointRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateCheckpoint Make a checkpoint of a running sandbox
+//
+// Answers when it is whole and on the disk; the sandbox goes on meanwhile, after a pause of milliseconds. A sandbox can have 10 full
+// and 100 disk-only ones; one more is refused with 429 (`too_many_checkpoints`), unless `delete_oldest` is set.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/checkpoints (the `CreateCheckpoint` operationId).
+func (c *Client) CreateCheckpoint(ctx context.Context, id SandboxID, params *CreateCheckpointParams, body CreateCheckpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateCheckpointRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetConsole The last lines of the guest's serial console
 //
 // Corresponds with GET /v1/sandboxes/{id}/console (the `GetConsole` operationId).
 func (c *Client) GetConsole(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetConsoleRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DiffSandboxesWithBody Which files differ between two sandboxes
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/diff (the `DiffSandboxes` operationId).
+func (c *Client) DiffSandboxesWithBody(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDiffSandboxesRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DiffSandboxes Which files differ between two sandboxes
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/diff (the `DiffSandboxes` operationId).
+func (c *Client) DiffSandboxes(ctx context.Context, id SandboxID, body DiffSandboxesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDiffSandboxesRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1270,6 +1647,86 @@ func (c *Client) StatFile(ctx context.Context, id SandboxID, params *StatFilePar
 	return c.Client.Do(req)
 }
 
+// ForkSandboxWithBody Fork a running sandbox
+//
+// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
+// identity, clock and randomness, and takes calls when this answers. The parent stands still for milliseconds and is otherwise
+// untouched. All children are made or none.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/fork (the `ForkSandbox` operationId).
+func (c *Client) ForkSandboxWithBody(ctx context.Context, id SandboxID, params *ForkSandboxParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewForkSandboxRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ForkSandbox Fork a running sandbox
+//
+// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
+// identity, clock and randomness, and takes calls when this answers. The parent stands still for milliseconds and is otherwise
+// untouched. All children are made or none.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/fork (the `ForkSandbox` operationId).
+func (c *Client) ForkSandbox(ctx context.Context, id SandboxID, params *ForkSandboxParams, body ForkSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewForkSandboxRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// HibernateSandbox Hibernate a sandbox
+//
+// Saves its memory and disk, and ends its machine: it uses no memory and no CPU until it wakes. Processes, the Python interpreter
+// and open files are there again then. Streams of runs end with `sandbox_hibernated`, and what they followed goes on after the wake.
+// If it cannot be saved it goes on running. One that is hibernated already is answered at once.
+//
+// Corresponds with POST /v1/sandboxes/{id}/hibernate (the `HibernateSandbox` operationId).
+func (c *Client) HibernateSandbox(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewHibernateSandboxRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// MergeSandbox Make a sandbox what another one is
+//
+// Afterwards `id` has the machine of `winner`, with its memory, processes and files, and the id `winner` is retired (404 for calls,
+// its record says `merged_into`). What ran in the machine of `id` has ended; runs of the winner go on under `id`. Checkpoints of both
+// belong to `id`. Settings and metadata are those of `id`. It happens as a whole or not at all. A sandbox cannot be merged into itself (400).
+//
+// Corresponds with POST /v1/sandboxes/{id}/merge_into/{winner} (the `MergeSandbox` operationId).
+func (c *Client) MergeSandbox(ctx context.Context, id SandboxID, winner string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewMergeSandboxRequest(c.Server, id, winner)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetMetrics What a sandbox uses
 //
 // Corresponds with GET /v1/sandboxes/{id}/metrics (the `GetMetrics` operationId).
@@ -1410,6 +1867,149 @@ func (c *Client) WriteStdinWithBody(ctx context.Context, id SandboxID, process P
 // Corresponds with GET /v1/sandboxes/{id}/processes/{process}/stream (the `StreamProcess` operationId).
 func (c *Client) StreamProcess(ctx context.Context, id SandboxID, process ProcessID, params *StreamProcessParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewStreamProcessRequest(c.Server, id, process, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RestoreSandboxWithBody Take a sandbox back to one of its checkpoints
+//
+// Its memory and files become those of the checkpoint; what was there since is gone, and what ran ends. Id, settings and
+// metadata stay. The checkpoint is verified before anything is given up: if it cannot be restored the sandbox goes on as it was.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/restore (the `RestoreSandbox` operationId).
+func (c *Client) RestoreSandboxWithBody(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRestoreSandboxRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RestoreSandbox Take a sandbox back to one of its checkpoints
+//
+// Its memory and files become those of the checkpoint; what was there since is gone, and what ran ends. Id, settings and
+// metadata stay. The checkpoint is verified before anything is given up: if it cannot be restored the sandbox goes on as it was.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/restore (the `RestoreSandbox` operationId).
+func (c *Client) RestoreSandbox(ctx context.Context, id SandboxID, body RestoreSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRestoreSandboxRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WakeSandbox Wake a hibernated sandbox
+//
+// Answers when it takes calls. One that runs is answered at once. When the saved memory does not fit this host any more (another QEMU,
+// CPU or machine shape) it boots from its saved disk, and `boot_note` says why.
+//
+// Corresponds with POST /v1/sandboxes/{id}/wake (the `WakeSandbox` operationId).
+func (c *Client) WakeSandbox(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWakeSandboxRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSpaces List Spaces, newest first
+//
+// Corresponds with GET /v1/spaces (the `ListSpaces` operationId).
+func (c *Client) ListSpaces(ctx context.Context, params *ListSpacesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSpacesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteSpace Delete a Space
+//
+// Corresponds with DELETE /v1/spaces/{id} (the `DeleteSpace` operationId).
+func (c *Client) DeleteSpace(ctx context.Context, id SpaceID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteSpaceRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSpace Get a Space
+//
+// Corresponds with GET /v1/spaces/{id} (the `GetSpace` operationId).
+func (c *Client) GetSpace(ctx context.Context, id SpaceID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSpaceRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeSpaceWithBody Resume a Space
+//
+// Makes a new sandbox, with an id of its own, in which the processes of the frozen one go on. The Space is consumed: it is gone when
+// this has answered, and still there when it has failed.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/spaces/{id}/resume (the `ResumeSpace` operationId).
+func (c *Client) ResumeSpaceWithBody(ctx context.Context, id SpaceID, params *ResumeSpaceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeSpaceRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeSpace Resume a Space
+//
+// Makes a new sandbox, with an id of its own, in which the processes of the frozen one go on. The Space is consumed: it is gone when
+// this has answered, and still there when it has failed.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/spaces/{id}/resume (the `ResumeSpace` operationId).
+func (c *Client) ResumeSpace(ctx context.Context, id SpaceID, params *ResumeSpaceParams, body ResumeSpaceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeSpaceRequest(c.Server, id, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1590,6 +2190,140 @@ func NewGetCapacityRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListCheckpointsRequest constructs an http.Request for the ListCheckpoints method
+func NewListCheckpointsRequest(server string, params *ListCheckpointsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/checkpoints")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteCheckpointRequest constructs an http.Request for the DeleteCheckpoint method
+func NewDeleteCheckpointRequest(server string, id CheckpointID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/checkpoints/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetCheckpointRequest constructs an http.Request for the GetCheckpoint method
+func NewGetCheckpointRequest(server string, id CheckpointID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/checkpoints/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewStreamEventsRequest constructs an http.Request for the StreamEvents method
 func NewStreamEventsRequest(server string, params *StreamEventsParams) (*http.Request, error) {
 	var err error
@@ -1679,6 +2413,46 @@ func NewStreamEventsRequest(server string, params *StreamEventsParams) (*http.Re
 		}
 
 	}
+
+	return req, nil
+}
+
+// NewCollectGarbageRequest calls the generic CollectGarbage builder with application/json body
+func NewCollectGarbageRequest(server string, body CollectGarbageJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCollectGarbageRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCollectGarbageRequestWithBody constructs an http.Request for the CollectGarbage method, with any body, and a specified content type
+func NewCollectGarbageRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/gc")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -1873,6 +2647,60 @@ func NewDeleteKeyRequest(server string, id string) (*http.Request, error) {
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetLineageRequest constructs an http.Request for the GetLineage method
+func NewGetLineageRequest(server string, params *GetLineageParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/lineage")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Sandbox != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sandbox", *params.Sandbox, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -2400,6 +3228,141 @@ func NewWriteArchiveRequestWithBody(server string, id SandboxID, params *WriteAr
 	return req, nil
 }
 
+// NewListSandboxCheckpointsRequest constructs an http.Request for the ListSandboxCheckpoints method
+func NewListSandboxCheckpointsRequest(server string, id SandboxID, params *ListSandboxCheckpointsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/checkpoints", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateCheckpointRequest calls the generic CreateCheckpoint builder with application/json body
+func NewCreateCheckpointRequest(server string, id SandboxID, params *CreateCheckpointParams, body CreateCheckpointJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateCheckpointRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewCreateCheckpointRequestWithBody constructs an http.Request for the CreateCheckpoint method, with any body, and a specified content type
+func NewCreateCheckpointRequestWithBody(server string, id SandboxID, params *CreateCheckpointParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/checkpoints", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewGetConsoleRequest constructs an http.Request for the GetConsole method
 func NewGetConsoleRequest(server string, id SandboxID) (*http.Request, error) {
 	var err error
@@ -2430,6 +3393,53 @@ func NewGetConsoleRequest(server string, id SandboxID) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewDiffSandboxesRequest calls the generic DiffSandboxes builder with application/json body
+func NewDiffSandboxesRequest(server string, id SandboxID, body DiffSandboxesJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewDiffSandboxesRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewDiffSandboxesRequestWithBody constructs an http.Request for the DiffSandboxes method, with any body, and a specified content type
+func NewDiffSandboxesRequestWithBody(server string, id SandboxID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/diff", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -3076,6 +4086,143 @@ func NewStatFileRequest(server string, id SandboxID, params *StatFileParams) (*h
 	return req, nil
 }
 
+// NewForkSandboxRequest calls the generic ForkSandbox builder with application/json body
+func NewForkSandboxRequest(server string, id SandboxID, params *ForkSandboxParams, body ForkSandboxJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewForkSandboxRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewForkSandboxRequestWithBody constructs an http.Request for the ForkSandbox method, with any body, and a specified content type
+func NewForkSandboxRequestWithBody(server string, id SandboxID, params *ForkSandboxParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/fork", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewHibernateSandboxRequest constructs an http.Request for the HibernateSandbox method
+func NewHibernateSandboxRequest(server string, id SandboxID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/hibernate", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewMergeSandboxRequest constructs an http.Request for the MergeSandbox method
+func NewMergeSandboxRequest(server string, id SandboxID, winner string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "winner", winner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/merge_into/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetMetricsRequest constructs an http.Request for the GetMetrics method
 func NewGetMetricsRequest(server string, id SandboxID) (*http.Request, error) {
 	var err error
@@ -3398,6 +4545,283 @@ func NewStreamProcessRequest(server string, id SandboxID, process ProcessID, par
 	return req, nil
 }
 
+// NewRestoreSandboxRequest calls the generic RestoreSandbox builder with application/json body
+func NewRestoreSandboxRequest(server string, id SandboxID, body RestoreSandboxJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRestoreSandboxRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewRestoreSandboxRequestWithBody constructs an http.Request for the RestoreSandbox method, with any body, and a specified content type
+func NewRestoreSandboxRequestWithBody(server string, id SandboxID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/restore", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewWakeSandboxRequest constructs an http.Request for the WakeSandbox method
+func NewWakeSandboxRequest(server string, id SandboxID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/wake", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListSpacesRequest constructs an http.Request for the ListSpaces method
+func NewListSpacesRequest(server string, params *ListSpacesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/spaces")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteSpaceRequest constructs an http.Request for the DeleteSpace method
+func NewDeleteSpaceRequest(server string, id SpaceID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/spaces/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetSpaceRequest constructs an http.Request for the GetSpace method
+func NewGetSpaceRequest(server string, id SpaceID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/spaces/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewResumeSpaceRequest calls the generic ResumeSpace builder with application/json body
+func NewResumeSpaceRequest(server string, id SpaceID, params *ResumeSpaceParams, body ResumeSpaceJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResumeSpaceRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewResumeSpaceRequestWithBody constructs an http.Request for the ResumeSpace method, with any body, and a specified content type
+func NewResumeSpaceRequestWithBody(server string, id SpaceID, params *ResumeSpaceParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/spaces/%s/resume", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListTemplatesRequest constructs an http.Request for the ListTemplates method
 func NewListTemplatesRequest(server string) (*http.Request, error) {
 	var err error
@@ -3574,7 +4998,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// In Prometheus' text format; any key may read them, they name no project and no sandbox. `ramet_http_requests_total`,
 	// `ramet_http_request_duration_seconds`, `ramet_http_requests_in_flight`, `ramet_sandboxes` (by state), `ramet_sandbox_creates_total` (by result),
-	// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_promised_memory_bytes` and
+	// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_operations_total` (by operation and result),
+	// `ramet_operation_duration_seconds` (by operation), `ramet_promised_memory_bytes` and
 	// `…_disk_bytes` with their `…_limit_bytes`, `ramet_disk_full`, `ramet_info`, and those of the Go runtime and the process.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -3602,6 +5027,29 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/capacity (the `GetCapacity` operationId).
 	GetCapacityWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetCapacityResponse, error)
 
+	// ListCheckpointsWithResponse List checkpoints, newest first
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/checkpoints (the `ListCheckpoints` operationId).
+	ListCheckpointsWithResponse(ctx context.Context, params *ListCheckpointsParams, reqEditors ...RequestEditorFn) (*ListCheckpointsResponse, error)
+
+	// DeleteCheckpointWithResponse Delete a checkpoint
+	//
+	// What was started from it goes on.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/checkpoints/{id} (the `DeleteCheckpoint` operationId).
+	DeleteCheckpointWithResponse(ctx context.Context, id CheckpointID, reqEditors ...RequestEditorFn) (*DeleteCheckpointResponse, error)
+
+	// GetCheckpointWithResponse Get a checkpoint
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/checkpoints/{id} (the `GetCheckpoint` operationId).
+	GetCheckpointWithResponse(ctx context.Context, id CheckpointID, reqEditors ...RequestEditorFn) (*GetCheckpointResponse, error)
+
 	// StreamEventsWithResponse What happens to sandboxes, as server-sent events
 	//
 	// Sends the events of the caller's project, the oldest first, and then those that happen, until the client goes away. Each is
@@ -3614,6 +5062,24 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/events (the `StreamEvents` operationId).
 	StreamEventsWithResponse(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*StreamEventsResponse, error)
+
+	// CollectGarbageWithBodyWithResponse Remove what no record owns
+	//
+	// For an admin's key. Removes snapshots and what is left of machines that belong to nothing any more. The server does it by itself too.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/gc (the `CollectGarbage` operationId).
+	CollectGarbageWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CollectGarbageResponse, error)
+
+	// CollectGarbageWithResponse Remove what no record owns
+	//
+	// For an admin's key. Removes snapshots and what is left of machines that belong to nothing any more. The server does it by itself too.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/gc (the `CollectGarbage` operationId).
+	CollectGarbageWithResponse(ctx context.Context, body CollectGarbageJSONRequestBody, reqEditors ...RequestEditorFn) (*CollectGarbageResponse, error)
 
 	// GetHealthWithResponse Is the server alive
 	//
@@ -3666,6 +5132,13 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /v1/keys/{id} (the `DeleteKey` operationId).
 	DeleteKeyWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*DeleteKeyResponse, error)
 
+	// GetLineageWithResponse Which sandboxes and checkpoints come of which
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/lineage (the `GetLineage` operationId).
+	GetLineageWithResponse(ctx context.Context, params *GetLineageParams, reqEditors ...RequestEditorFn) (*GetLineageResponse, error)
+
 	// ListProjectsWithResponse List projects with their limits and what they use
 	//
 	// An admin's key sees all, any other its own.
@@ -3682,7 +5155,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/projects/{name} (the `GetProject` operationId).
 	GetProjectWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*GetProjectResponse, error)
 
-	// SetProjectWithBodyWithResponse Make a project or change its quota
+	// SetProjectWithBodyWithResponse Make a project or change its quota and retention
 	//
 	// For an admin's key. A project that is new is made. Fields that are absent leave what was there. What is promised already stays,
 	// also when it is more than the new quota.
@@ -3692,7 +5165,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/projects/{name} (the `SetProject` operationId).
 	SetProjectWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetProjectResponse, error)
 
-	// SetProjectWithResponse Make a project or change its quota
+	// SetProjectWithResponse Make a project or change its quota and retention
 	//
 	// For an admin's key. A project that is new is made. Fields that are absent leave what was there. What is promised already stays,
 	// also when it is more than the new quota.
@@ -3787,12 +5260,55 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/sandboxes/{id}/archive (the `WriteArchive` operationId).
 	WriteArchiveWithBodyWithResponse(ctx context.Context, id SandboxID, params *WriteArchiveParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*WriteArchiveResponse, error)
 
+	// ListSandboxCheckpointsWithResponse List the checkpoints of a sandbox, newest first
+	//
+	// Also of one that has ended.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/checkpoints (the `ListSandboxCheckpoints` operationId).
+	ListSandboxCheckpointsWithResponse(ctx context.Context, id SandboxID, params *ListSandboxCheckpointsParams, reqEditors ...RequestEditorFn) (*ListSandboxCheckpointsResponse, error)
+
+	// CreateCheckpointWithBodyWithResponse Make a checkpoint of a running sandbox
+	//
+	// Answers when it is whole and on the disk; the sandbox goes on meanwhile, after a pause of milliseconds. A sandbox can have 10 full
+	// and 100 disk-only ones; one more is refused with 429 (`too_many_checkpoints`), unless `delete_oldest` is set.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/checkpoints (the `CreateCheckpoint` operationId).
+	CreateCheckpointWithBodyWithResponse(ctx context.Context, id SandboxID, params *CreateCheckpointParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateCheckpointResponse, error)
+
+	// CreateCheckpointWithResponse Make a checkpoint of a running sandbox
+	//
+	// Answers when it is whole and on the disk; the sandbox goes on meanwhile, after a pause of milliseconds. A sandbox can have 10 full
+	// and 100 disk-only ones; one more is refused with 429 (`too_many_checkpoints`), unless `delete_oldest` is set.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/checkpoints (the `CreateCheckpoint` operationId).
+	CreateCheckpointWithResponse(ctx context.Context, id SandboxID, params *CreateCheckpointParams, body CreateCheckpointJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateCheckpointResponse, error)
+
 	// GetConsoleWithResponse The last lines of the guest's serial console
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/sandboxes/{id}/console (the `GetConsole` operationId).
 	GetConsoleWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*GetConsoleResponse, error)
+
+	// DiffSandboxesWithBodyWithResponse Which files differ between two sandboxes
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/diff (the `DiffSandboxes` operationId).
+	DiffSandboxesWithBodyWithResponse(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*DiffSandboxesResponse, error)
+
+	// DiffSandboxesWithResponse Which files differ between two sandboxes
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/diff (the `DiffSandboxes` operationId).
+	DiffSandboxesWithResponse(ctx context.Context, id SandboxID, body DiffSandboxesJSONRequestBody, reqEditors ...RequestEditorFn) (*DiffSandboxesResponse, error)
 
 	// SetEgressWithBodyWithResponse Set what a sandbox may reach
 	//
@@ -3948,6 +5464,50 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/files/stat (the `StatFile` operationId).
 	StatFileWithResponse(ctx context.Context, id SandboxID, params *StatFileParams, reqEditors ...RequestEditorFn) (*StatFileResponse, error)
 
+	// ForkSandboxWithBodyWithResponse Fork a running sandbox
+	//
+	// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
+	// identity, clock and randomness, and takes calls when this answers. The parent stands still for milliseconds and is otherwise
+	// untouched. All children are made or none.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/fork (the `ForkSandbox` operationId).
+	ForkSandboxWithBodyWithResponse(ctx context.Context, id SandboxID, params *ForkSandboxParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ForkSandboxResponse, error)
+
+	// ForkSandboxWithResponse Fork a running sandbox
+	//
+	// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
+	// identity, clock and randomness, and takes calls when this answers. The parent stands still for milliseconds and is otherwise
+	// untouched. All children are made or none.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/fork (the `ForkSandbox` operationId).
+	ForkSandboxWithResponse(ctx context.Context, id SandboxID, params *ForkSandboxParams, body ForkSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*ForkSandboxResponse, error)
+
+	// HibernateSandboxWithResponse Hibernate a sandbox
+	//
+	// Saves its memory and disk, and ends its machine: it uses no memory and no CPU until it wakes. Processes, the Python interpreter
+	// and open files are there again then. Streams of runs end with `sandbox_hibernated`, and what they followed goes on after the wake.
+	// If it cannot be saved it goes on running. One that is hibernated already is answered at once.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/hibernate (the `HibernateSandbox` operationId).
+	HibernateSandboxWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*HibernateSandboxResponse, error)
+
+	// MergeSandboxWithResponse Make a sandbox what another one is
+	//
+	// Afterwards `id` has the machine of `winner`, with its memory, processes and files, and the id `winner` is retired (404 for calls,
+	// its record says `merged_into`). What ran in the machine of `id` has ended; runs of the winner go on under `id`. Checkpoints of both
+	// belong to `id`. Settings and metadata are those of `id`. It happens as a whole or not at all. A sandbox cannot be merged into itself (400).
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/merge_into/{winner} (the `MergeSandbox` operationId).
+	MergeSandboxWithResponse(ctx context.Context, id SandboxID, winner string, reqEditors ...RequestEditorFn) (*MergeSandboxResponse, error)
+
 	// GetMetricsWithResponse What a sandbox uses
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -4023,6 +5583,77 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/sandboxes/{id}/processes/{process}/stream (the `StreamProcess` operationId).
 	StreamProcessWithResponse(ctx context.Context, id SandboxID, process ProcessID, params *StreamProcessParams, reqEditors ...RequestEditorFn) (*StreamProcessResponse, error)
+
+	// RestoreSandboxWithBodyWithResponse Take a sandbox back to one of its checkpoints
+	//
+	// Its memory and files become those of the checkpoint; what was there since is gone, and what ran ends. Id, settings and
+	// metadata stay. The checkpoint is verified before anything is given up: if it cannot be restored the sandbox goes on as it was.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/restore (the `RestoreSandbox` operationId).
+	RestoreSandboxWithBodyWithResponse(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RestoreSandboxResponse, error)
+
+	// RestoreSandboxWithResponse Take a sandbox back to one of its checkpoints
+	//
+	// Its memory and files become those of the checkpoint; what was there since is gone, and what ran ends. Id, settings and
+	// metadata stay. The checkpoint is verified before anything is given up: if it cannot be restored the sandbox goes on as it was.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/restore (the `RestoreSandbox` operationId).
+	RestoreSandboxWithResponse(ctx context.Context, id SandboxID, body RestoreSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*RestoreSandboxResponse, error)
+
+	// WakeSandboxWithResponse Wake a hibernated sandbox
+	//
+	// Answers when it takes calls. One that runs is answered at once. When the saved memory does not fit this host any more (another QEMU,
+	// CPU or machine shape) it boots from its saved disk, and `boot_note` says why.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/wake (the `WakeSandbox` operationId).
+	WakeSandboxWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*WakeSandboxResponse, error)
+
+	// ListSpacesWithResponse List Spaces, newest first
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/spaces (the `ListSpaces` operationId).
+	ListSpacesWithResponse(ctx context.Context, params *ListSpacesParams, reqEditors ...RequestEditorFn) (*ListSpacesResponse, error)
+
+	// DeleteSpaceWithResponse Delete a Space
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/spaces/{id} (the `DeleteSpace` operationId).
+	DeleteSpaceWithResponse(ctx context.Context, id SpaceID, reqEditors ...RequestEditorFn) (*DeleteSpaceResponse, error)
+
+	// GetSpaceWithResponse Get a Space
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/spaces/{id} (the `GetSpace` operationId).
+	GetSpaceWithResponse(ctx context.Context, id SpaceID, reqEditors ...RequestEditorFn) (*GetSpaceResponse, error)
+
+	// ResumeSpaceWithBodyWithResponse Resume a Space
+	//
+	// Makes a new sandbox, with an id of its own, in which the processes of the frozen one go on. The Space is consumed: it is gone when
+	// this has answered, and still there when it has failed.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/spaces/{id}/resume (the `ResumeSpace` operationId).
+	ResumeSpaceWithBodyWithResponse(ctx context.Context, id SpaceID, params *ResumeSpaceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeSpaceResponse, error)
+
+	// ResumeSpaceWithResponse Resume a Space
+	//
+	// Makes a new sandbox, with an id of its own, in which the processes of the frozen one go on. The Space is consumed: it is gone when
+	// this has answered, and still there when it has failed.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/spaces/{id}/resume (the `ResumeSpace` operationId).
+	ResumeSpaceWithResponse(ctx context.Context, id SpaceID, params *ResumeSpaceParams, body ResumeSpaceJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeSpaceResponse, error)
 
 	// ListTemplatesWithResponse List templates
 	//
@@ -4224,6 +5855,167 @@ func (r GetCapacityResponse) ContentType() string {
 	return ""
 }
 
+// ListCheckpointsResponseDefaultHeaders the declared response headers of an HTTP default response for ListCheckpoints
+type ListCheckpointsResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ListCheckpointsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CheckpointList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ListCheckpointsResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListCheckpointsResponse) GetJSON200() *CheckpointList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListCheckpointsResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListCheckpointsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListCheckpointsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListCheckpointsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListCheckpointsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// DeleteCheckpointResponseDefaultHeaders the declared response headers of an HTTP default response for DeleteCheckpoint
+type DeleteCheckpointResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type DeleteCheckpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *DeleteCheckpointResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteCheckpointResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteCheckpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteCheckpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteCheckpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteCheckpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetCheckpointResponseDefaultHeaders the declared response headers of an HTTP default response for GetCheckpoint
+type GetCheckpointResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type GetCheckpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Checkpoint
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *GetCheckpointResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetCheckpointResponse) GetJSON200() *Checkpoint {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetCheckpointResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetCheckpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetCheckpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetCheckpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetCheckpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // StreamEventsResponseDefaultHeaders the declared response headers of an HTTP default response for StreamEvents
 type StreamEventsResponseDefaultHeaders struct {
 	RetryAfter *int
@@ -4267,6 +6059,62 @@ func (r StreamEventsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r StreamEventsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CollectGarbageResponseDefaultHeaders the declared response headers of an HTTP default response for CollectGarbage
+type CollectGarbageResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type CollectGarbageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *GCReport
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *CollectGarbageResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CollectGarbageResponse) GetJSON200() *GCReport {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CollectGarbageResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CollectGarbageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CollectGarbageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CollectGarbageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CollectGarbageResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4518,6 +6366,62 @@ func (r DeleteKeyResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r DeleteKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetLineageResponseDefaultHeaders the declared response headers of an HTTP default response for GetLineage
+type GetLineageResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type GetLineageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Lineage
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *GetLineageResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetLineageResponse) GetJSON200() *Lineage {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetLineageResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetLineageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetLineageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetLineageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetLineageResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5070,6 +6974,118 @@ func (r WriteArchiveResponse) ContentType() string {
 	return ""
 }
 
+// ListSandboxCheckpointsResponseDefaultHeaders the declared response headers of an HTTP default response for ListSandboxCheckpoints
+type ListSandboxCheckpointsResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ListSandboxCheckpointsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CheckpointList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ListSandboxCheckpointsResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSandboxCheckpointsResponse) GetJSON200() *CheckpointList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListSandboxCheckpointsResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSandboxCheckpointsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSandboxCheckpointsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSandboxCheckpointsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSandboxCheckpointsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateCheckpointResponseDefaultHeaders the declared response headers of an HTTP default response for CreateCheckpoint
+type CreateCheckpointResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type CreateCheckpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Checkpoint
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *CreateCheckpointResponseDefaultHeaders
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CreateCheckpointResponse) GetJSON201() *Checkpoint {
+	return r.JSON201
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateCheckpointResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateCheckpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateCheckpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateCheckpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateCheckpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // GetConsoleResponseDefaultHeaders the declared response headers of an HTTP default response for GetConsole
 type GetConsoleResponseDefaultHeaders struct {
 	RetryAfter *int
@@ -5113,6 +7129,62 @@ func (r GetConsoleResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetConsoleResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// DiffSandboxesResponseDefaultHeaders the declared response headers of an HTTP default response for DiffSandboxes
+type DiffSandboxesResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type DiffSandboxesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Diff
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *DiffSandboxesResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DiffSandboxesResponse) GetJSON200() *Diff {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DiffSandboxesResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DiffSandboxesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DiffSandboxesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DiffSandboxesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DiffSandboxesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5665,6 +7737,174 @@ func (r StatFileResponse) ContentType() string {
 	return ""
 }
 
+// ForkSandboxResponseDefaultHeaders the declared response headers of an HTTP default response for ForkSandbox
+type ForkSandboxResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ForkSandboxResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Forked
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ForkSandboxResponseDefaultHeaders
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r ForkSandboxResponse) GetJSON201() *Forked {
+	return r.JSON201
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ForkSandboxResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ForkSandboxResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ForkSandboxResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ForkSandboxResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ForkSandboxResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// HibernateSandboxResponseDefaultHeaders the declared response headers of an HTTP default response for HibernateSandbox
+type HibernateSandboxResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type HibernateSandboxResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Sandbox
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *HibernateSandboxResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r HibernateSandboxResponse) GetJSON200() *Sandbox {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r HibernateSandboxResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r HibernateSandboxResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r HibernateSandboxResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r HibernateSandboxResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r HibernateSandboxResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// MergeSandboxResponseDefaultHeaders the declared response headers of an HTTP default response for MergeSandbox
+type MergeSandboxResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type MergeSandboxResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Sandbox
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *MergeSandboxResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r MergeSandboxResponse) GetJSON200() *Sandbox {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r MergeSandboxResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r MergeSandboxResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r MergeSandboxResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r MergeSandboxResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r MergeSandboxResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // GetMetricsResponseDefaultHeaders the declared response headers of an HTTP default response for GetMetrics
 type GetMetricsResponseDefaultHeaders struct {
 	RetryAfter *int
@@ -5987,6 +8227,335 @@ func (r StreamProcessResponse) ContentType() string {
 	return ""
 }
 
+// RestoreSandboxResponseDefaultHeaders the declared response headers of an HTTP default response for RestoreSandbox
+type RestoreSandboxResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type RestoreSandboxResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Sandbox
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *RestoreSandboxResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RestoreSandboxResponse) GetJSON200() *Sandbox {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r RestoreSandboxResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RestoreSandboxResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RestoreSandboxResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RestoreSandboxResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RestoreSandboxResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// WakeSandboxResponseDefaultHeaders the declared response headers of an HTTP default response for WakeSandbox
+type WakeSandboxResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type WakeSandboxResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Sandbox
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *WakeSandboxResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r WakeSandboxResponse) GetJSON200() *Sandbox {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r WakeSandboxResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r WakeSandboxResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r WakeSandboxResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r WakeSandboxResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r WakeSandboxResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListSpacesResponseDefaultHeaders the declared response headers of an HTTP default response for ListSpaces
+type ListSpacesResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ListSpacesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SpaceList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ListSpacesResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSpacesResponse) GetJSON200() *SpaceList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListSpacesResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSpacesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSpacesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSpacesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSpacesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// DeleteSpaceResponseDefaultHeaders the declared response headers of an HTTP default response for DeleteSpace
+type DeleteSpaceResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type DeleteSpaceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *DeleteSpaceResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteSpaceResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteSpaceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteSpaceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteSpaceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteSpaceResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// GetSpaceResponseDefaultHeaders the declared response headers of an HTTP default response for GetSpace
+type GetSpaceResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type GetSpaceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Space
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *GetSpaceResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetSpaceResponse) GetJSON200() *Space {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetSpaceResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetSpaceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSpaceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSpaceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSpaceResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ResumeSpaceResponseDefaultHeaders the declared response headers of an HTTP default response for ResumeSpace
+type ResumeSpaceResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ResumeSpaceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Sandbox
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ResumeSpaceResponseDefaultHeaders
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r ResumeSpaceResponse) GetJSON201() *Sandbox {
+	return r.JSON201
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ResumeSpaceResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResumeSpaceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResumeSpaceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResumeSpaceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResumeSpaceResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListTemplatesResponseDefaultHeaders the declared response headers of an HTTP default response for ListTemplates
 type ListTemplatesResponseDefaultHeaders struct {
 	RetryAfter *int
@@ -6201,7 +8770,8 @@ func (r GetUsageResponse) ContentType() string {
 //
 // In Prometheus' text format; any key may read them, they name no project and no sandbox. `ramet_http_requests_total`,
 // `ramet_http_request_duration_seconds`, `ramet_http_requests_in_flight`, `ramet_sandboxes` (by state), `ramet_sandbox_creates_total` (by result),
-// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_promised_memory_bytes` and
+// `ramet_sandbox_create_duration_seconds`, `ramet_sandbox_ends_total` (by state and cause), `ramet_operations_total` (by operation and result),
+// `ramet_operation_duration_seconds` (by operation), `ramet_promised_memory_bytes` and
 // `…_disk_bytes` with their `…_limit_bytes`, `ramet_disk_full`, `ramet_info`, and those of the Go runtime and the process.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -6247,6 +8817,47 @@ func (c *ClientWithResponses) GetCapacityWithResponse(ctx context.Context, reqEd
 	return ParseGetCapacityResponse(rsp)
 }
 
+// ListCheckpointsWithResponse List checkpoints, newest first
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/checkpoints (the `ListCheckpoints` operationId).
+func (c *ClientWithResponses) ListCheckpointsWithResponse(ctx context.Context, params *ListCheckpointsParams, reqEditors ...RequestEditorFn) (*ListCheckpointsResponse, error) {
+	rsp, err := c.ListCheckpoints(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListCheckpointsResponse(rsp)
+}
+
+// DeleteCheckpointWithResponse Delete a checkpoint
+//
+// What was started from it goes on.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/checkpoints/{id} (the `DeleteCheckpoint` operationId).
+func (c *ClientWithResponses) DeleteCheckpointWithResponse(ctx context.Context, id CheckpointID, reqEditors ...RequestEditorFn) (*DeleteCheckpointResponse, error) {
+	rsp, err := c.DeleteCheckpoint(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteCheckpointResponse(rsp)
+}
+
+// GetCheckpointWithResponse Get a checkpoint
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/checkpoints/{id} (the `GetCheckpoint` operationId).
+func (c *ClientWithResponses) GetCheckpointWithResponse(ctx context.Context, id CheckpointID, reqEditors ...RequestEditorFn) (*GetCheckpointResponse, error) {
+	rsp, err := c.GetCheckpoint(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetCheckpointResponse(rsp)
+}
+
 // StreamEventsWithResponse What happens to sandboxes, as server-sent events
 //
 // Sends the events of the caller's project, the oldest first, and then those that happen, until the client goes away. Each is
@@ -6264,6 +8875,36 @@ func (c *ClientWithResponses) StreamEventsWithResponse(ctx context.Context, para
 		return nil, err
 	}
 	return ParseStreamEventsResponse(rsp)
+}
+
+// CollectGarbageWithBodyWithResponse Remove what no record owns
+//
+// For an admin's key. Removes snapshots and what is left of machines that belong to nothing any more. The server does it by itself too.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/gc (the `CollectGarbage` operationId).
+func (c *ClientWithResponses) CollectGarbageWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CollectGarbageResponse, error) {
+	rsp, err := c.CollectGarbageWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCollectGarbageResponse(rsp)
+}
+
+// CollectGarbageWithResponse Remove what no record owns
+//
+// For an admin's key. Removes snapshots and what is left of machines that belong to nothing any more. The server does it by itself too.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/gc (the `CollectGarbage` operationId).
+func (c *ClientWithResponses) CollectGarbageWithResponse(ctx context.Context, body CollectGarbageJSONRequestBody, reqEditors ...RequestEditorFn) (*CollectGarbageResponse, error) {
+	rsp, err := c.CollectGarbage(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCollectGarbageResponse(rsp)
 }
 
 // GetHealthWithResponse Is the server alive
@@ -6353,6 +8994,19 @@ func (c *ClientWithResponses) DeleteKeyWithResponse(ctx context.Context, id stri
 	return ParseDeleteKeyResponse(rsp)
 }
 
+// GetLineageWithResponse Which sandboxes and checkpoints come of which
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/lineage (the `GetLineage` operationId).
+func (c *ClientWithResponses) GetLineageWithResponse(ctx context.Context, params *GetLineageParams, reqEditors ...RequestEditorFn) (*GetLineageResponse, error) {
+	rsp, err := c.GetLineage(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetLineageResponse(rsp)
+}
+
 // ListProjectsWithResponse List projects with their limits and what they use
 //
 // An admin's key sees all, any other its own.
@@ -6381,7 +9035,7 @@ func (c *ClientWithResponses) GetProjectWithResponse(ctx context.Context, name s
 	return ParseGetProjectResponse(rsp)
 }
 
-// SetProjectWithBodyWithResponse Make a project or change its quota
+// SetProjectWithBodyWithResponse Make a project or change its quota and retention
 //
 // For an admin's key. A project that is new is made. Fields that are absent leave what was there. What is promised already stays,
 // also when it is more than the new quota.
@@ -6397,7 +9051,7 @@ func (c *ClientWithResponses) SetProjectWithBodyWithResponse(ctx context.Context
 	return ParseSetProjectResponse(rsp)
 }
 
-// SetProjectWithResponse Make a project or change its quota
+// SetProjectWithResponse Make a project or change its quota and retention
 //
 // For an admin's key. A project that is new is made. Fields that are absent leave what was there. What is promised already stays,
 // also when it is more than the new quota.
@@ -6552,6 +9206,53 @@ func (c *ClientWithResponses) WriteArchiveWithBodyWithResponse(ctx context.Conte
 	return ParseWriteArchiveResponse(rsp)
 }
 
+// ListSandboxCheckpointsWithResponse List the checkpoints of a sandbox, newest first
+//
+// Also of one that has ended.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sandboxes/{id}/checkpoints (the `ListSandboxCheckpoints` operationId).
+func (c *ClientWithResponses) ListSandboxCheckpointsWithResponse(ctx context.Context, id SandboxID, params *ListSandboxCheckpointsParams, reqEditors ...RequestEditorFn) (*ListSandboxCheckpointsResponse, error) {
+	rsp, err := c.ListSandboxCheckpoints(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSandboxCheckpointsResponse(rsp)
+}
+
+// CreateCheckpointWithBodyWithResponse Make a checkpoint of a running sandbox
+//
+// Answers when it is whole and on the disk; the sandbox goes on meanwhile, after a pause of milliseconds. A sandbox can have 10 full
+// and 100 disk-only ones; one more is refused with 429 (`too_many_checkpoints`), unless `delete_oldest` is set.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/checkpoints (the `CreateCheckpoint` operationId).
+func (c *ClientWithResponses) CreateCheckpointWithBodyWithResponse(ctx context.Context, id SandboxID, params *CreateCheckpointParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateCheckpointResponse, error) {
+	rsp, err := c.CreateCheckpointWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateCheckpointResponse(rsp)
+}
+
+// CreateCheckpointWithResponse Make a checkpoint of a running sandbox
+//
+// Answers when it is whole and on the disk; the sandbox goes on meanwhile, after a pause of milliseconds. A sandbox can have 10 full
+// and 100 disk-only ones; one more is refused with 429 (`too_many_checkpoints`), unless `delete_oldest` is set.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/checkpoints (the `CreateCheckpoint` operationId).
+func (c *ClientWithResponses) CreateCheckpointWithResponse(ctx context.Context, id SandboxID, params *CreateCheckpointParams, body CreateCheckpointJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateCheckpointResponse, error) {
+	rsp, err := c.CreateCheckpoint(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateCheckpointResponse(rsp)
+}
+
 // GetConsoleWithResponse The last lines of the guest's serial console
 //
 // Returns a wrapper object for the known response body format(s).
@@ -6563,6 +9264,32 @@ func (c *ClientWithResponses) GetConsoleWithResponse(ctx context.Context, id San
 		return nil, err
 	}
 	return ParseGetConsoleResponse(rsp)
+}
+
+// DiffSandboxesWithBodyWithResponse Which files differ between two sandboxes
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/diff (the `DiffSandboxes` operationId).
+func (c *ClientWithResponses) DiffSandboxesWithBodyWithResponse(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*DiffSandboxesResponse, error) {
+	rsp, err := c.DiffSandboxesWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDiffSandboxesResponse(rsp)
+}
+
+// DiffSandboxesWithResponse Which files differ between two sandboxes
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/diff (the `DiffSandboxes` operationId).
+func (c *ClientWithResponses) DiffSandboxesWithResponse(ctx context.Context, id SandboxID, body DiffSandboxesJSONRequestBody, reqEditors ...RequestEditorFn) (*DiffSandboxesResponse, error) {
+	rsp, err := c.DiffSandboxes(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDiffSandboxesResponse(rsp)
 }
 
 // SetEgressWithBodyWithResponse Set what a sandbox may reach
@@ -6809,6 +9536,74 @@ func (c *ClientWithResponses) StatFileWithResponse(ctx context.Context, id Sandb
 	return ParseStatFileResponse(rsp)
 }
 
+// ForkSandboxWithBodyWithResponse Fork a running sandbox
+//
+// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
+// identity, clock and randomness, and takes calls when this answers. The parent stands still for milliseconds and is otherwise
+// untouched. All children are made or none.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/fork (the `ForkSandbox` operationId).
+func (c *ClientWithResponses) ForkSandboxWithBodyWithResponse(ctx context.Context, id SandboxID, params *ForkSandboxParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ForkSandboxResponse, error) {
+	rsp, err := c.ForkSandboxWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseForkSandboxResponse(rsp)
+}
+
+// ForkSandboxWithResponse Fork a running sandbox
+//
+// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
+// identity, clock and randomness, and takes calls when this answers. The parent stands still for milliseconds and is otherwise
+// untouched. All children are made or none.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/fork (the `ForkSandbox` operationId).
+func (c *ClientWithResponses) ForkSandboxWithResponse(ctx context.Context, id SandboxID, params *ForkSandboxParams, body ForkSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*ForkSandboxResponse, error) {
+	rsp, err := c.ForkSandbox(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseForkSandboxResponse(rsp)
+}
+
+// HibernateSandboxWithResponse Hibernate a sandbox
+//
+// Saves its memory and disk, and ends its machine: it uses no memory and no CPU until it wakes. Processes, the Python interpreter
+// and open files are there again then. Streams of runs end with `sandbox_hibernated`, and what they followed goes on after the wake.
+// If it cannot be saved it goes on running. One that is hibernated already is answered at once.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/hibernate (the `HibernateSandbox` operationId).
+func (c *ClientWithResponses) HibernateSandboxWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*HibernateSandboxResponse, error) {
+	rsp, err := c.HibernateSandbox(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseHibernateSandboxResponse(rsp)
+}
+
+// MergeSandboxWithResponse Make a sandbox what another one is
+//
+// Afterwards `id` has the machine of `winner`, with its memory, processes and files, and the id `winner` is retired (404 for calls,
+// its record says `merged_into`). What ran in the machine of `id` has ended; runs of the winner go on under `id`. Checkpoints of both
+// belong to `id`. Settings and metadata are those of `id`. It happens as a whole or not at all. A sandbox cannot be merged into itself (400).
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/merge_into/{winner} (the `MergeSandbox` operationId).
+func (c *ClientWithResponses) MergeSandboxWithResponse(ctx context.Context, id SandboxID, winner string, reqEditors ...RequestEditorFn) (*MergeSandboxResponse, error) {
+	rsp, err := c.MergeSandbox(ctx, id, winner, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseMergeSandboxResponse(rsp)
+}
+
 // GetMetricsWithResponse What a sandbox uses
 //
 // Returns a wrapper object for the known response body format(s).
@@ -6931,6 +9726,125 @@ func (c *ClientWithResponses) StreamProcessWithResponse(ctx context.Context, id 
 		return nil, err
 	}
 	return ParseStreamProcessResponse(rsp)
+}
+
+// RestoreSandboxWithBodyWithResponse Take a sandbox back to one of its checkpoints
+//
+// Its memory and files become those of the checkpoint; what was there since is gone, and what ran ends. Id, settings and
+// metadata stay. The checkpoint is verified before anything is given up: if it cannot be restored the sandbox goes on as it was.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/restore (the `RestoreSandbox` operationId).
+func (c *ClientWithResponses) RestoreSandboxWithBodyWithResponse(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RestoreSandboxResponse, error) {
+	rsp, err := c.RestoreSandboxWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRestoreSandboxResponse(rsp)
+}
+
+// RestoreSandboxWithResponse Take a sandbox back to one of its checkpoints
+//
+// Its memory and files become those of the checkpoint; what was there since is gone, and what ran ends. Id, settings and
+// metadata stay. The checkpoint is verified before anything is given up: if it cannot be restored the sandbox goes on as it was.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/restore (the `RestoreSandbox` operationId).
+func (c *ClientWithResponses) RestoreSandboxWithResponse(ctx context.Context, id SandboxID, body RestoreSandboxJSONRequestBody, reqEditors ...RequestEditorFn) (*RestoreSandboxResponse, error) {
+	rsp, err := c.RestoreSandbox(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRestoreSandboxResponse(rsp)
+}
+
+// WakeSandboxWithResponse Wake a hibernated sandbox
+//
+// Answers when it takes calls. One that runs is answered at once. When the saved memory does not fit this host any more (another QEMU,
+// CPU or machine shape) it boots from its saved disk, and `boot_note` says why.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/wake (the `WakeSandbox` operationId).
+func (c *ClientWithResponses) WakeSandboxWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*WakeSandboxResponse, error) {
+	rsp, err := c.WakeSandbox(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseWakeSandboxResponse(rsp)
+}
+
+// ListSpacesWithResponse List Spaces, newest first
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/spaces (the `ListSpaces` operationId).
+func (c *ClientWithResponses) ListSpacesWithResponse(ctx context.Context, params *ListSpacesParams, reqEditors ...RequestEditorFn) (*ListSpacesResponse, error) {
+	rsp, err := c.ListSpaces(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSpacesResponse(rsp)
+}
+
+// DeleteSpaceWithResponse Delete a Space
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/spaces/{id} (the `DeleteSpace` operationId).
+func (c *ClientWithResponses) DeleteSpaceWithResponse(ctx context.Context, id SpaceID, reqEditors ...RequestEditorFn) (*DeleteSpaceResponse, error) {
+	rsp, err := c.DeleteSpace(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteSpaceResponse(rsp)
+}
+
+// GetSpaceWithResponse Get a Space
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/spaces/{id} (the `GetSpace` operationId).
+func (c *ClientWithResponses) GetSpaceWithResponse(ctx context.Context, id SpaceID, reqEditors ...RequestEditorFn) (*GetSpaceResponse, error) {
+	rsp, err := c.GetSpace(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSpaceResponse(rsp)
+}
+
+// ResumeSpaceWithBodyWithResponse Resume a Space
+//
+// Makes a new sandbox, with an id of its own, in which the processes of the frozen one go on. The Space is consumed: it is gone when
+// this has answered, and still there when it has failed.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/spaces/{id}/resume (the `ResumeSpace` operationId).
+func (c *ClientWithResponses) ResumeSpaceWithBodyWithResponse(ctx context.Context, id SpaceID, params *ResumeSpaceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeSpaceResponse, error) {
+	rsp, err := c.ResumeSpaceWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeSpaceResponse(rsp)
+}
+
+// ResumeSpaceWithResponse Resume a Space
+//
+// Makes a new sandbox, with an id of its own, in which the processes of the frozen one go on. The Space is consumed: it is gone when
+// this has answered, and still there when it has failed.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/spaces/{id}/resume (the `ResumeSpace` operationId).
+func (c *ClientWithResponses) ResumeSpaceWithResponse(ctx context.Context, id SpaceID, params *ResumeSpaceParams, body ResumeSpaceJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeSpaceResponse, error) {
+	rsp, err := c.ResumeSpace(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeSpaceResponse(rsp)
 }
 
 // ListTemplatesWithResponse List templates
@@ -7153,6 +10067,161 @@ func ParseGetCapacityResponse(rsp *http.Response) (*GetCapacityResponse, error) 
 	return response, nil
 }
 
+// ParseListCheckpointsResponse parses an HTTP response from a ListCheckpointsWithResponse call
+func ParseListCheckpointsResponse(rsp *http.Response) (*ListCheckpointsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListCheckpointsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CheckpointList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ListCheckpointsResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteCheckpointResponse parses an HTTP response from a DeleteCheckpointWithResponse call
+func ParseDeleteCheckpointResponse(rsp *http.Response) (*DeleteCheckpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteCheckpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers DeleteCheckpointResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetCheckpointResponse parses an HTTP response from a GetCheckpointWithResponse call
+func ParseGetCheckpointResponse(rsp *http.Response) (*GetCheckpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetCheckpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Checkpoint
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers GetCheckpointResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
 // ParseStreamEventsResponse parses an HTTP response from a StreamEventsWithResponse call
 func ParseStreamEventsResponse(rsp *http.Response) (*StreamEventsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -7179,6 +10248,59 @@ func ParseStreamEventsResponse(rsp *http.Response) (*StreamEventsResponse, error
 	switch {
 	case true:
 		var headers StreamEventsResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCollectGarbageResponse parses an HTTP response from a CollectGarbageWithResponse call
+func ParseCollectGarbageResponse(rsp *http.Response) (*CollectGarbageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CollectGarbageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest GCReport
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers CollectGarbageResponseDefaultHeaders
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
@@ -7403,6 +10525,59 @@ func ParseDeleteKeyResponse(rsp *http.Response) (*DeleteKeyResponse, error) {
 	switch {
 	case true:
 		var headers DeleteKeyResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetLineageResponse parses an HTTP response from a GetLineageWithResponse call
+func ParseGetLineageResponse(rsp *http.Response) (*GetLineageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetLineageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Lineage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers GetLineageResponseDefaultHeaders
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
@@ -7942,6 +11117,112 @@ func ParseWriteArchiveResponse(rsp *http.Response) (*WriteArchiveResponse, error
 	return response, nil
 }
 
+// ParseListSandboxCheckpointsResponse parses an HTTP response from a ListSandboxCheckpointsWithResponse call
+func ParseListSandboxCheckpointsResponse(rsp *http.Response) (*ListSandboxCheckpointsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSandboxCheckpointsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CheckpointList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ListSandboxCheckpointsResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateCheckpointResponse parses an HTTP response from a CreateCheckpointWithResponse call
+func ParseCreateCheckpointResponse(rsp *http.Response) (*CreateCheckpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateCheckpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Checkpoint
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers CreateCheckpointResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
 // ParseGetConsoleResponse parses an HTTP response from a GetConsoleWithResponse call
 func ParseGetConsoleResponse(rsp *http.Response) (*GetConsoleResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -7968,6 +11249,59 @@ func ParseGetConsoleResponse(rsp *http.Response) (*GetConsoleResponse, error) {
 	switch {
 	case true:
 		var headers GetConsoleResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDiffSandboxesResponse parses an HTTP response from a DiffSandboxesWithResponse call
+func ParseDiffSandboxesResponse(rsp *http.Response) (*DiffSandboxesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DiffSandboxesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Diff
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers DiffSandboxesResponseDefaultHeaders
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
@@ -8510,6 +11844,165 @@ func ParseStatFileResponse(rsp *http.Response) (*StatFileResponse, error) {
 	return response, nil
 }
 
+// ParseForkSandboxResponse parses an HTTP response from a ForkSandboxWithResponse call
+func ParseForkSandboxResponse(rsp *http.Response) (*ForkSandboxResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ForkSandboxResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Forked
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ForkSandboxResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseHibernateSandboxResponse parses an HTTP response from a HibernateSandboxWithResponse call
+func ParseHibernateSandboxResponse(rsp *http.Response) (*HibernateSandboxResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &HibernateSandboxResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Sandbox
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers HibernateSandboxResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseMergeSandboxResponse parses an HTTP response from a MergeSandboxWithResponse call
+func ParseMergeSandboxResponse(rsp *http.Response) (*MergeSandboxResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &MergeSandboxResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Sandbox
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers MergeSandboxResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
 // ParseGetMetricsResponse parses an HTTP response from a GetMetricsWithResponse call
 func ParseGetMetricsResponse(rsp *http.Response) (*GetMetricsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -8800,6 +12293,320 @@ func ParseStreamProcessResponse(rsp *http.Response) (*StreamProcessResponse, err
 	switch {
 	case true:
 		var headers StreamProcessResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseRestoreSandboxResponse parses an HTTP response from a RestoreSandboxWithResponse call
+func ParseRestoreSandboxResponse(rsp *http.Response) (*RestoreSandboxResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RestoreSandboxResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Sandbox
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers RestoreSandboxResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseWakeSandboxResponse parses an HTTP response from a WakeSandboxWithResponse call
+func ParseWakeSandboxResponse(rsp *http.Response) (*WakeSandboxResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &WakeSandboxResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Sandbox
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers WakeSandboxResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListSpacesResponse parses an HTTP response from a ListSpacesWithResponse call
+func ParseListSpacesResponse(rsp *http.Response) (*ListSpacesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSpacesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SpaceList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ListSpacesResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteSpaceResponse parses an HTTP response from a DeleteSpaceWithResponse call
+func ParseDeleteSpaceResponse(rsp *http.Response) (*DeleteSpaceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteSpaceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers DeleteSpaceResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetSpaceResponse parses an HTTP response from a GetSpaceWithResponse call
+func ParseGetSpaceResponse(rsp *http.Response) (*GetSpaceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSpaceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Space
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers GetSpaceResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseResumeSpaceResponse parses an HTTP response from a ResumeSpaceWithResponse call
+func ParseResumeSpaceResponse(rsp *http.Response) (*ResumeSpaceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResumeSpaceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Sandbox
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ResumeSpaceResponseDefaultHeaders
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

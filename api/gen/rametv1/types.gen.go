@@ -45,6 +45,99 @@ type Capacity struct {
 
 	// Unpooled Creates of a template or shape that no pool is kept for.
 	Unpooled int64 `json:"unpooled"`
+
+	// Waiting Processes of machines that were started ahead of forks and wakes and wait.
+	Waiting int `json:"waiting"`
+
+	// WaitingSize How many are kept (the setting `waiting_machines`). Each takes some 30 MB.
+	WaitingSize int `json:"waiting_size"`
+}
+
+// Checkpoint defines model for Checkpoint.
+type Checkpoint struct {
+	CreatedAt time.Time `json:"created_at"`
+
+	// DirtyBytes Only in the answer to its create: memory that was copied.
+	DirtyBytes *int64 `json:"dirty_bytes,omitempty"`
+	DiskMb     int    `json:"disk_mb"`
+	Egress     bool   `json:"egress"`
+
+	// ExpiresAt When its retention is over and it is deleted. Absent: never.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	Id        string     `json:"id"`
+
+	// IdleTimeoutS 0 is never.
+	IdleTimeoutS int    `json:"idle_timeout_s"`
+	Isolation    string `json:"isolation"`
+
+	// Kind `full` or `disk`.
+	Kind string `json:"kind"`
+
+	// MaxLifetimeS 0 is never.
+	MaxLifetimeS int               `json:"max_lifetime_s"`
+	MemoryMb     int               `json:"memory_mb"`
+	Metadata     map[string]string `json:"metadata"`
+	Name         string            `json:"name"`
+	Node         string            `json:"node"`
+
+	// PausedMs Only in the answer to its create: how long the sandbox stood still.
+	PausedMs   *float64 `json:"paused_ms,omitempty"`
+	Persistent bool     `json:"persistent"`
+	Region     string   `json:"region"`
+
+	// Sandbox The sandbox that it was made of. It may be gone.
+	Sandbox string `json:"sandbox"`
+
+	// SizeBytes On disk. Layers that it shares with the machine that it was made of count fully.
+	SizeBytes int64 `json:"size_bytes"`
+
+	// Status `making`, `ready` or `deleting`. Only ready ones can be used.
+	Status       string `json:"status"`
+	Template     string `json:"template"`
+	TemplateHash string `json:"template_hash"`
+
+	// TimingsMs Only in the answer to its create. Milliseconds of each step, and `total`.
+	TimingsMs *map[string]float64 `json:"timings_ms,omitempty"`
+	Vcpus     int                 `json:"vcpus"`
+}
+
+// CheckpointCreate defines model for CheckpointCreate.
+type CheckpointCreate struct {
+	// DeleteOldest When the sandbox has as many of the kind as it may have (10 full, 100 disk), delete the oldest instead of refusing.
+	DeleteOldest *bool `json:"delete_oldest,omitempty"`
+
+	// Kind `full` (default): memory, processes and disk. `disk`: the disk only; what starts from it boots.
+	Kind *string `json:"kind,omitempty"`
+
+	// Name Unique among the checkpoints of the sandbox: up to 64 letters, digits, dots, dashes and underscores. Default: one is made up.
+	Name *string `json:"name,omitempty"`
+}
+
+// CheckpointList defines model for CheckpointList.
+type CheckpointList struct {
+	Checkpoints []Checkpoint `json:"checkpoints"`
+
+	// NextCursor Absent on the last page.
+	NextCursor *string `json:"next_cursor,omitempty"`
+}
+
+// Diff Paths of regular files, sorted. `added` are only in the other sandbox, `removed` only in this one, `modified` differ.
+type Diff struct {
+	Added    []string `json:"added"`
+	Modified []string `json:"modified"`
+	Removed  []string `json:"removed"`
+
+	// Truncated There were more files than can be compared.
+	Truncated bool `json:"truncated"`
+}
+
+// DiffRequest defines model for DiffRequest.
+type DiffRequest struct {
+	// Other The id of the sandbox to compare with.
+	Other string `json:"other"`
+
+	// Paths Absolute paths, of files or directories with all that is in them, at most 100. Default `/root` and `/tmp`.
+	Paths *[]string `json:"paths,omitempty"`
 }
 
 // EgressPolicy What of the outside a sandbox may reach; without rules everything but the addresses that are always closed (private ranges, the host). Rules are
@@ -218,6 +311,61 @@ type FileList struct {
 	Truncated *bool `json:"truncated,omitempty"`
 }
 
+// ForkRequest defines model for ForkRequest.
+type ForkRequest struct {
+	// N How many children, 1 to 32. Default 1.
+	N *int `json:"n,omitempty"`
+
+	// Reseed Whether the generators of `random` and numpy get new seeds in each child. Default true; with false all children draw the parent's next numbers. The kernel's randomness is new in any case.
+	Reseed *bool `json:"reseed,omitempty"`
+}
+
+// Forked defines model for Forked.
+type Forked struct {
+	// Children The ids of the children.
+	Children []string `json:"children"`
+
+	// DirtyBytes Memory that was copied.
+	DirtyBytes int64 `json:"dirty_bytes"`
+
+	// PausedMs How long the parent stood still.
+	PausedMs float64 `json:"paused_ms"`
+
+	// Sandboxes The children, in the same order.
+	Sandboxes []Sandbox `json:"sandboxes"`
+
+	// TimingsMs Milliseconds of each step, and `total`.
+	TimingsMs map[string]float64 `json:"timings_ms"`
+}
+
+// GCReport defines model for GCReport.
+type GCReport struct {
+	// Bytes Of all of them together.
+	Bytes  int64 `json:"bytes"`
+	DryRun bool  `json:"dry_run"`
+
+	// Instances What is left of machines.
+	Instances []Garbage `json:"instances"`
+	Snapshots []Garbage `json:"snapshots"`
+}
+
+// GCRequest defines model for GCRequest.
+type GCRequest struct {
+	// DryRun Only say what would be removed.
+	DryRun *bool `json:"dry_run,omitempty"`
+}
+
+// Garbage defines model for Garbage.
+type Garbage struct {
+	Bytes int64 `json:"bytes"`
+
+	// Id The name of its directory.
+	Id string `json:"id"`
+
+	// Why One sentence.
+	Why string `json:"why"`
+}
+
 // HostMetrics defines model for HostMetrics.
 type HostMetrics struct {
 	CpuTimeMs int64 `json:"cpu_time_ms"`
@@ -288,6 +436,14 @@ type KeyCreated struct {
 // KeyList defines model for KeyList.
 type KeyList struct {
 	Keys []Key `json:"keys"`
+}
+
+// Lineage defines model for Lineage.
+type Lineage struct {
+	Checkpoints []Checkpoint `json:"checkpoints"`
+
+	// Sandboxes `parent`, `checkpoint`, `space` and `merged_into` say how they belong together. Stopped ones are among them while their records are kept.
+	Sandboxes []Sandbox `json:"sandboxes"`
 }
 
 // MakeDirectory defines model for MakeDirectory.
@@ -452,8 +608,13 @@ type Project struct {
 	MaxSandboxes int `json:"max_sandboxes"`
 
 	// MemoryMb What is promised to them.
-	MemoryMb int    `json:"memory_mb"`
-	Name     string `json:"name"`
+	MemoryMb           int    `json:"memory_mb"`
+	Name               string `json:"name"`
+	RetainCheckpointsS int64  `json:"retain_checkpoints_s"`
+
+	// RetainHibernatedS The retention in force, in seconds. 0: for ever.
+	RetainHibernatedS int64 `json:"retain_hibernated_s"`
+	RetainSpacesS     int64 `json:"retain_spaces_s"`
 
 	// Sandboxes How many it has now that have neither stopped nor failed, nor hibernate.
 	Sandboxes int `json:"sandboxes"`
@@ -474,13 +635,33 @@ type ProjectSet struct {
 
 	// MaxSandboxes Sandboxes at one time.
 	MaxSandboxes *int `json:"max_sandboxes,omitempty"`
+
+	// RetainCheckpointsS The same for checkpoints (90 days).
+	RetainCheckpointsS *int64 `json:"retain_checkpoints_s,omitempty"`
+
+	// RetainHibernatedS Seconds after which a sandbox that hibernates is deleted. Like the limits, 0 is the server's default (30 days) and -1 is never.
+	RetainHibernatedS *int64 `json:"retain_hibernated_s,omitempty"`
+
+	// RetainSpacesS The same for Spaces (30 days).
+	RetainSpacesS *int64 `json:"retain_spaces_s,omitempty"`
+}
+
+// RestoreRequest defines model for RestoreRequest.
+type RestoreRequest struct {
+	// Checkpoint The id of one of its checkpoints.
+	Checkpoint string `json:"checkpoint"`
 }
 
 // Sandbox defines model for Sandbox.
 type Sandbox struct {
-	CreatedAt time.Time `json:"created_at"`
-	DiskMb    int       `json:"disk_mb"`
-	Egress    bool      `json:"egress"`
+	// BootNote One sentence: why its last start kept its disk only and not its memory. Absent when it kept both.
+	BootNote *string `json:"boot_note,omitempty"`
+
+	// Checkpoint The checkpoint that it was made of.
+	Checkpoint *string   `json:"checkpoint,omitempty"`
+	CreatedAt  time.Time `json:"created_at"`
+	DiskMb     int       `json:"disk_mb"`
+	Egress     bool      `json:"egress"`
 
 	// EgressPolicy What of the outside a sandbox may reach; without rules everything but the addresses that are always closed (private ranges, the host). Rules are
 	// `example.com` (that name), `*.example.com` (all names below it, not itself), `203.0.113.7` or `203.0.113.0/24`, each for all ports or with
@@ -488,26 +669,41 @@ type Sandbox struct {
 	// events name them: lower case, names in their ASCII form. `docs/egress.md` says how they are enforced.
 	EgressPolicy EgressPolicy `json:"egress_policy"`
 
-	// ExpiresAt The end of its maximum lifetime, if it has one.
+	// ExpiresAt When it ends by itself if nothing changes: at the end of its maximum lifetime, or of its retention while it is hibernated.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 
-	// FailReason One sentence, with the status `failed`, and with `stopped` when the server stopped it: its idle timeout or maximum lifetime was over.
+	// FailReason One sentence, with the status `failed`, and with `stopped` when the server stopped it: its maximum lifetime was over for example.
 	FailReason *string `json:"fail_reason,omitempty"`
 	Id         string  `json:"id"`
 
 	// IdleTimeoutS 0 is never.
 	IdleTimeoutS int `json:"idle_timeout_s"`
 
-	// Ignored Only in the answer to create. Fields that were accepted but have no effect yet.
+	// Ignored Only in answers of calls that made it. Fields that were accepted but have no effect yet.
 	Ignored   *[]string `json:"ignored,omitempty"`
 	Isolation string    `json:"isolation"`
 
 	// MaxLifetimeS 0 is never.
-	MaxLifetimeS int               `json:"max_lifetime_s"`
-	MemoryMb     int               `json:"memory_mb"`
-	Metadata     map[string]string `json:"metadata"`
-	Node         string            `json:"node"`
-	Region       string            `json:"region"`
+	MaxLifetimeS int `json:"max_lifetime_s"`
+	MemoryMb     int `json:"memory_mb"`
+
+	// MergedInto The sandbox that took over its machine, which ended it.
+	MergedInto *string           `json:"merged_into,omitempty"`
+	Metadata   map[string]string `json:"metadata"`
+	Node       string            `json:"node"`
+
+	// Origin How it came to be: `create`, `fork`, `checkpoint` or `space`.
+	Origin string `json:"origin"`
+
+	// Parent The sandbox that it was forked from, or whose checkpoint or Space it was made of.
+	Parent *string `json:"parent,omitempty"`
+
+	// Persistent It becomes a Space when its idle timeout is over, instead of hibernating.
+	Persistent bool   `json:"persistent"`
+	Region     string `json:"region"`
+
+	// Space The Space that it was made of.
+	Space *string `json:"space,omitempty"`
 
 	// State Podflare's word: `ready` while the sandbox runs, otherwise the same as `status`.
 	State string `json:"state"`
@@ -517,8 +713,8 @@ type Sandbox struct {
 	Template     string `json:"template"`
 	TemplateHash string `json:"template_hash"`
 
-	// TimingsMs Only in the answer to create. Milliseconds of each step, and `total`. A create that took a machine of the warm pool
-	// has the step `claim`; one that booted a machine has `start_vmm`.
+	// TimingsMs Only in answers of calls that started, saved or replaced its machine. Milliseconds of each step, and `total`. A create that took
+	// a machine of the warm pool has the step `claim`; one that booted a machine has `start_vmm`.
 	TimingsMs *map[string]float64 `json:"timings_ms,omitempty"`
 
 	// UnresponsiveSince Set when the guest did not answer a call, although its machine runs. The sandbox stays `running`: calls are still
@@ -530,6 +726,10 @@ type Sandbox struct {
 
 // SandboxCreate defines model for SandboxCreate.
 type SandboxCreate struct {
+	// Checkpoint The id of a checkpoint to start from, instead of a template. The new sandbox has the checkpoint's template and shape, which cannot be
+	// changed, and those of its settings that this request does not give. It has no network when either says so, and is persistent when either says so.
+	Checkpoint *string `json:"checkpoint,omitempty"`
+
 	// DiskMb MiB of disk, 4096 to 65536. Default 4096.
 	DiskMb *int `json:"disk_mb,omitempty"`
 
@@ -545,13 +745,13 @@ type SandboxCreate struct {
 	// Env Environment of everything that runs in the sandbox. It is not shown again, since it may hold secrets.
 	Env *map[string]string `json:"env,omitempty"`
 
-	// IdleTimeoutS Seconds without a call after which the sandbox is stopped, 0 to a year. 0 or absent is never. A call in flight, a stream included, is a call: a long silent one is not idleness. Reading the sandbox, its metrics, console and events is none, and neither is what runs detached in it.
+	// IdleTimeoutS Seconds without a call after which the sandbox hibernates (a persistent one becomes a Space), 0 to a year. 0 is never, absent the server's setting (300). A call in flight, a stream included, is a call: a long silent one is not idleness. Reading the sandbox, its metrics, console and events is none, and neither is what runs detached in it.
 	IdleTimeoutS *int `json:"idle_timeout_s,omitempty"`
 
 	// IdleTimeoutSeconds Podflare's name of `idle_timeout_s`.
 	IdleTimeoutSeconds *int `json:"idle_timeout_seconds,omitempty"`
 
-	// MaxLifetimeS Seconds after its create at which the sandbox is stopped in any case, 0 to a year. 0 or absent is never.
+	// MaxLifetimeS Seconds after its create at which the sandbox is stopped for good, hibernated or not, 0 to a year. 0 or absent is never.
 	MaxLifetimeS *int `json:"max_lifetime_s,omitempty"`
 
 	// MemoryMb MiB of memory, 512 to 16384 in steps of 128. Default 1024.
@@ -560,11 +760,14 @@ type SandboxCreate struct {
 	// Metadata Anything the caller wants to find the sandbox by.
 	Metadata *map[string]string `json:"metadata,omitempty"`
 
-	// Persistent Accepted from Podflare's clients; not enforced yet, see `ignored` in the answer.
+	// Persistent Whether it becomes a Space when its idle timeout is over, instead of hibernating. Default false.
 	Persistent *bool `json:"persistent,omitempty"`
 
 	// RamMib Podflare's name of `memory_mb`. Rounded up to a step of 128.
 	RamMib *int `json:"ram_mib,omitempty"`
+
+	// Reseed Only with `checkpoint`: whether the generators of `random` and numpy get new seeds. Default true. The kernel's randomness is new in any case.
+	Reseed *bool `json:"reseed,omitempty"`
 
 	// RootfsGb Podflare's name of the disk size, in GiB.
 	RootfsGb *int `json:"rootfs_gb,omitempty"`
@@ -581,7 +784,8 @@ type SandboxCreate struct {
 
 // SandboxEvent defines model for SandboxEvent.
 type SandboxEvent struct {
-	// Cause One word: what brought it about. `create`, `delete` and `update` are calls; `create_failed`; `idle_timeout` and `max_lifetime`; `machine_exit`:
+	// Cause One word: what brought it about. `create`, `delete`, `update`, `fork`, `merge`, `hibernate`, `wake`, `checkpoint`, `restore` and `resume` are calls
+	// (`wake` also any call to a hibernated sandbox); `create_failed`; `retention`: it was kept as long as its project keeps such; `idle_timeout` and `max_lifetime`; `machine_exit`:
 	// the machine ended by itself; `restart`: found when the server started; `cleanup`: an earlier attempt did not get through; `guest`;
 	// `policy`: its network refused something that the guest asked for.
 	Cause string `json:"cause"`
@@ -603,8 +807,9 @@ type SandboxEvent struct {
 	State string    `json:"state"`
 	Time  time.Time `json:"time"`
 
-	// Type The status that the sandbox got (`creating`, `running`, `stopping`, `stopped`, `failed`, …), `create_failed`, `updated`, `egress_changed`, or what else
-	// happened: `unresponsive`, `responsive`, `egress_denied`. Skip types you do not know.
+	// Type The status that the sandbox got (`creating`, `running`, `hibernating`, `hibernated`, `waking`, `stopping`, `stopped`, `failed`), `create_failed`,
+	// `updated`, `egress_changed`, or what else happened: `forking` and `forked`, `merged`, `restoring` and `restored`, `checkpointing`, `checkpoint_made`, `checkpoint_failed`,
+	// `checkpoint_deleted`, `space_made`, `space_deleted`, `hibernate_failed`, `wake_failed`, `unresponsive`, `responsive`, `egress_denied`. Skip types you do not know.
 	Type string `json:"type"`
 }
 
@@ -660,6 +865,107 @@ type SignalRequest struct {
 	Signal json.RawMessage `json:"signal"`
 }
 
+// Snapshot What checkpoints and Spaces have in common. The settings are those that the sandbox had then; what is started from it has them too.
+type Snapshot struct {
+	CreatedAt time.Time `json:"created_at"`
+	DiskMb    int       `json:"disk_mb"`
+	Egress    bool      `json:"egress"`
+
+	// ExpiresAt When its retention is over and it is deleted. Absent: never.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	Id        string     `json:"id"`
+
+	// IdleTimeoutS 0 is never.
+	IdleTimeoutS int    `json:"idle_timeout_s"`
+	Isolation    string `json:"isolation"`
+
+	// MaxLifetimeS 0 is never.
+	MaxLifetimeS int               `json:"max_lifetime_s"`
+	MemoryMb     int               `json:"memory_mb"`
+	Metadata     map[string]string `json:"metadata"`
+	Node         string            `json:"node"`
+	Persistent   bool              `json:"persistent"`
+	Region       string            `json:"region"`
+
+	// Sandbox The sandbox that it was made of. It may be gone.
+	Sandbox string `json:"sandbox"`
+
+	// SizeBytes On disk. Layers that it shares with the machine that it was made of count fully.
+	SizeBytes int64 `json:"size_bytes"`
+
+	// Status `making`, `ready` or `deleting`. Only ready ones can be used.
+	Status       string `json:"status"`
+	Template     string `json:"template"`
+	TemplateHash string `json:"template_hash"`
+	Vcpus        int    `json:"vcpus"`
+}
+
+// Space defines model for Space.
+type Space struct {
+	CreatedAt time.Time `json:"created_at"`
+	DiskMb    int       `json:"disk_mb"`
+	Egress    bool      `json:"egress"`
+
+	// ExpiresAt When its retention is over and it is deleted. Absent: never.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	Id        string     `json:"id"`
+
+	// IdleTimeoutS 0 is never.
+	IdleTimeoutS int    `json:"idle_timeout_s"`
+	Isolation    string `json:"isolation"`
+
+	// MaxLifetimeS 0 is never.
+	MaxLifetimeS int               `json:"max_lifetime_s"`
+	MemoryMb     int               `json:"memory_mb"`
+	Metadata     map[string]string `json:"metadata"`
+
+	// Name Empty when it has none.
+	Name       string `json:"name"`
+	Node       string `json:"node"`
+	Persistent bool   `json:"persistent"`
+	Region     string `json:"region"`
+
+	// Sandbox The sandbox that it was made of. It may be gone.
+	Sandbox string `json:"sandbox"`
+
+	// SizeBytes On disk. Layers that it shares with the machine that it was made of count fully.
+	SizeBytes int64 `json:"size_bytes"`
+
+	// Status `making`, `ready` or `deleting`. Only ready ones can be used.
+	Status       string `json:"status"`
+	Template     string `json:"template"`
+	TemplateHash string `json:"template_hash"`
+	Vcpus        int    `json:"vcpus"`
+}
+
+// SpaceList defines model for SpaceList.
+type SpaceList struct {
+	// NextCursor Absent on the last page.
+	NextCursor *string `json:"next_cursor,omitempty"`
+	Spaces     []Space `json:"spaces"`
+}
+
+// SpaceResume What is absent is as it was in the sandbox that became the Space.
+type SpaceResume struct {
+	// Egress Accepted from Podflare's clients; a value other than the Space's is in the answer's `ignored`.
+	Egress *bool `json:"egress,omitempty"`
+
+	// IdleTimeoutS 0 is never.
+	IdleTimeoutS *int `json:"idle_timeout_s,omitempty"`
+
+	// IdleTimeoutSeconds Podflare's name of `idle_timeout_s`.
+	IdleTimeoutSeconds *int `json:"idle_timeout_seconds,omitempty"`
+
+	// MaxLifetimeS 0 is never. It counts from the resume.
+	MaxLifetimeS *int `json:"max_lifetime_s,omitempty"`
+
+	// Persistent Accepted from Podflare's clients; a value other than the Space's is in the answer's `ignored`.
+	Persistent *bool `json:"persistent,omitempty"`
+
+	// TimeoutSeconds Podflare's name of `max_lifetime_s`.
+	TimeoutSeconds *int `json:"timeout_seconds,omitempty"`
+}
+
 // Template defines model for Template.
 type Template struct {
 	BuiltAt time.Time `json:"built_at"`
@@ -705,8 +1011,17 @@ type Written struct {
 	Bytes int64 `json:"bytes"`
 }
 
+// CheckpointID defines model for CheckpointID.
+type CheckpointID = string
+
+// Cursor defines model for Cursor.
+type Cursor = string
+
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
+
+// Limit defines model for Limit.
+type Limit = int
 
 // Mode defines model for Mode.
 type Mode = string
@@ -723,8 +1038,20 @@ type ProcessID = string
 // SandboxID defines model for SandboxID.
 type SandboxID = string
 
+// SpaceID defines model for SpaceID.
+type SpaceID = string
+
 // User defines model for User.
 type User = string
+
+// ListCheckpointsParams defines parameters for ListCheckpoints.
+type ListCheckpointsParams struct {
+	// Limit How many to return, 1 to 1000.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
 
 // StreamEventsParams defines parameters for StreamEvents.
 type StreamEventsParams struct {
@@ -751,6 +1078,12 @@ type ListKeysParams struct {
 type CreateKeyParams struct {
 	// IdempotencyKey Makes repetitions of the call safe, see the introduction.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// GetLineageParams defines parameters for GetLineage.
+type GetLineageParams struct {
+	// Sandbox Only the family of this sandbox: all that have an ancestor in common with it. Default: everything of the project.
+	Sandbox *string `form:"sandbox,omitempty" json:"sandbox,omitempty"`
 }
 
 // ListSandboxesParams defines parameters for ListSandboxes.
@@ -793,6 +1126,21 @@ type WriteArchiveParams struct {
 
 	// User The guest's user to act as. Default `root`.
 	User *User `form:"user,omitempty" json:"user,omitempty"`
+}
+
+// ListSandboxCheckpointsParams defines parameters for ListSandboxCheckpoints.
+type ListSandboxCheckpointsParams struct {
+	// Limit How many to return, 1 to 1000.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// CreateCheckpointParams defines parameters for CreateCheckpoint.
+type CreateCheckpointParams struct {
+	// IdempotencyKey Makes repetitions of the call safe, see the introduction.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RemoveFileParams defines parameters for RemoveFile.
@@ -855,6 +1203,12 @@ type StatFileParams struct {
 	Follow *bool `form:"follow,omitempty" json:"follow,omitempty"`
 }
 
+// ForkSandboxParams defines parameters for ForkSandbox.
+type ForkSandboxParams struct {
+	// IdempotencyKey Makes repetitions of the call safe, see the introduction.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // StartProcessParams defines parameters for StartProcess.
 type StartProcessParams struct {
 	// IdempotencyKey Makes repetitions of the call safe, see the introduction.
@@ -873,6 +1227,24 @@ type StreamProcessParams struct {
 	FromSeq *int64 `form:"from_seq,omitempty" json:"from_seq,omitempty"`
 }
 
+// ListSpacesParams defines parameters for ListSpaces.
+type ListSpacesParams struct {
+	// Limit How many to return, 1 to 1000.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ResumeSpaceParams defines parameters for ResumeSpace.
+type ResumeSpaceParams struct {
+	// IdempotencyKey Makes repetitions of the call safe, see the introduction.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// CollectGarbageJSONRequestBody defines body for CollectGarbage for application/json ContentType.
+type CollectGarbageJSONRequestBody = GCRequest
+
 // CreateKeyJSONRequestBody defines body for CreateKey for application/json ContentType.
 type CreateKeyJSONRequestBody = KeyCreate
 
@@ -884,6 +1256,12 @@ type CreateSandboxJSONRequestBody = SandboxCreate
 
 // UpdateSandboxJSONRequestBody defines body for UpdateSandbox for application/json ContentType.
 type UpdateSandboxJSONRequestBody = SandboxUpdate
+
+// CreateCheckpointJSONRequestBody defines body for CreateCheckpoint for application/json ContentType.
+type CreateCheckpointJSONRequestBody = CheckpointCreate
+
+// DiffSandboxesJSONRequestBody defines body for DiffSandboxes for application/json ContentType.
+type DiffSandboxesJSONRequestBody = DiffRequest
 
 // SetEgressJSONRequestBody defines body for SetEgress for application/json ContentType.
 type SetEgressJSONRequestBody = EgressSet
@@ -900,11 +1278,20 @@ type MakeDirectoryJSONRequestBody = MakeDirectory
 // MoveFileJSONRequestBody defines body for MoveFile for application/json ContentType.
 type MoveFileJSONRequestBody = MoveFile
 
+// ForkSandboxJSONRequestBody defines body for ForkSandbox for application/json ContentType.
+type ForkSandboxJSONRequestBody = ForkRequest
+
 // StartProcessJSONRequestBody defines body for StartProcess for application/json ContentType.
 type StartProcessJSONRequestBody = ProcessStart
 
 // SignalProcessJSONRequestBody defines body for SignalProcess for application/json ContentType.
 type SignalProcessJSONRequestBody = SignalRequest
+
+// RestoreSandboxJSONRequestBody defines body for RestoreSandbox for application/json ContentType.
+type RestoreSandboxJSONRequestBody = RestoreRequest
+
+// ResumeSpaceJSONRequestBody defines body for ResumeSpace for application/json ContentType.
+type ResumeSpaceJSONRequestBody = SpaceResume
 
 // BuildTemplateJSONRequestBody defines body for BuildTemplate for application/json ContentType.
 type BuildTemplateJSONRequestBody = TemplateBuild

@@ -55,8 +55,8 @@ func (b *box) info(p string) (v1.FileInfo, error) {
 }
 
 // StatFile implements the API.
-func (s *Server) StatFile(w http.ResponseWriter, _ *http.Request, id v1.SandboxID, params v1.StatFileParams) {
-	b := s.live(w, id)
+func (s *Server) StatFile(w http.ResponseWriter, r *http.Request, id v1.SandboxID, params v1.StatFileParams) {
+	b := s.live(w, r, id)
 	if b == nil {
 		return
 	}
@@ -69,8 +69,8 @@ func (s *Server) StatFile(w http.ResponseWriter, _ *http.Request, id v1.SandboxI
 }
 
 // ListFiles implements the API.
-func (s *Server) ListFiles(w http.ResponseWriter, _ *http.Request, id v1.SandboxID, params v1.ListFilesParams) {
-	b := s.live(w, id)
+func (s *Server) ListFiles(w http.ResponseWriter, r *http.Request, id v1.SandboxID, params v1.ListFilesParams) {
+	b := s.live(w, r, id)
 	if b == nil {
 		return
 	}
@@ -90,7 +90,7 @@ func (s *Server) ListFiles(w http.ResponseWriter, _ *http.Request, id v1.Sandbox
 
 // ReadFile implements the API.
 func (s *Server) ReadFile(w http.ResponseWriter, r *http.Request, id v1.SandboxID, params v1.ReadFileParams) {
-	b := s.live(w, id)
+	b := s.live(w, r, id)
 	if b == nil {
 		return
 	}
@@ -116,7 +116,7 @@ func (s *Server) ReadFile(w http.ResponseWriter, r *http.Request, id v1.SandboxI
 
 // WriteFile implements the API.
 func (s *Server) WriteFile(w http.ResponseWriter, r *http.Request, id v1.SandboxID, params v1.WriteFileParams) {
-	b := s.live(w, id)
+	b := s.live(w, r, id)
 	if b == nil {
 		return
 	}
@@ -148,8 +148,8 @@ func (s *Server) WriteFile(w http.ResponseWriter, r *http.Request, id v1.Sandbox
 // ReadArchive implements the API. A directory called "evil" is sent with a
 // name that leads out of it, "evil-link" with a link that does and a file below
 // it, and "cut" breaks off.
-func (s *Server) ReadArchive(w http.ResponseWriter, _ *http.Request, id v1.SandboxID, params v1.ReadArchiveParams) {
-	b := s.live(w, id)
+func (s *Server) ReadArchive(w http.ResponseWriter, r *http.Request, id v1.SandboxID, params v1.ReadArchiveParams) {
+	b := s.live(w, r, id)
 	if b == nil {
 		return
 	}
@@ -182,7 +182,7 @@ func (s *Server) ReadArchive(w http.ResponseWriter, _ *http.Request, id v1.Sandb
 
 // WriteArchive implements the API.
 func (s *Server) WriteArchive(w http.ResponseWriter, r *http.Request, id v1.SandboxID, params v1.WriteArchiveParams) {
-	b := s.live(w, id)
+	b := s.live(w, r, id)
 	if b == nil {
 		return
 	}

@@ -99,7 +99,7 @@ func (s *Server) end(id string) {
 
 // Exec implements the API.
 func (s *Server) Exec(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
-	b := s.live(w, id)
+	b := s.live(w, r, id)
 	if b == nil {
 		return
 	}
@@ -222,7 +222,7 @@ func (e *emitter) finish(r *http.Request, run *run, word, arg string, c call) bo
 // StartProcess implements the API. The programs are "cat", "args" (prints what
 // it was started with), "code LINE..." (the language above) and "sleepy".
 func (s *Server) StartProcess(w http.ResponseWriter, r *http.Request, id v1.SandboxID, _ v1.StartProcessParams) {
-	b := s.live(w, id)
+	b := s.live(w, r, id)
 	if b == nil {
 		return
 	}
@@ -319,8 +319,8 @@ func (s *Server) WriteStdin(w http.ResponseWriter, r *http.Request, id v1.Sandbo
 }
 
 // ListProcesses implements the API.
-func (s *Server) ListProcesses(w http.ResponseWriter, _ *http.Request, id v1.SandboxID) {
-	if s.live(w, id) != nil {
+func (s *Server) ListProcesses(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
+	if s.live(w, r, id) != nil {
 		answer(w, v1.ProcessList{Processes: []v1.Process{}})
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -38,6 +38,10 @@ type Server struct {
 	runs      map[string]*run
 	made      int
 	begun     int // runs
+	saved     int // checkpoints and Spaces
+
+	checkpoints []*v1.Checkpoint // newest first
+	spaces      []*v1.Space      // newest first
 }
 
 // box is a sandbox.
@@ -93,8 +97,10 @@ func fail(w http.ResponseWriter, status int, code, message string) {
 
 func answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(v)
+	encode(w, v)
 }
+
+func encode(w http.ResponseWriter, v any) { json.NewEncoder(w).Encode(v) }
 
 func read[T any](w http.ResponseWriter, r *http.Request) (T, bool) {
 	var v T
@@ -147,24 +153,27 @@ func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request, _ v1.Crea
 		fail(w, 400, "invalid_memory", "memory_mb must be 512 to 16384")
 		return
 	}
-	s.made++
-	// Ids that a script can foretell: 1111..., 2222...
-	id := "sbx_" + strings.Repeat(fmt.Sprintf("%x", s.made%16), 30) + fmt.Sprintf("%02x", s.made)
-	now := time.Now().UTC()
-	b := &box{env: valueOr(req.Env, nil), dir: filepath.Join(s.dir, id), Sandbox: v1.Sandbox{
-		Id: id, State: "ready", Status: "running", Template: template, TemplateHash: s.templates[template].Hash,
+	like := v1.Sandbox{
+		Template: template, TemplateHash: s.templates[template].Hash,
 		MemoryMb: memory, Vcpus: valueOr(req.Vcpus, 2), DiskMb: valueOr(req.DiskMb, 4096), Egress: valueOr(req.Egress, true),
 		EgressPolicy: policyOf(valueOr(req.EgressPolicy, v1.EgressPolicy{})),
 		Metadata:     valueOr(req.Metadata, map[string]string{}), Isolation: "emulated", Region: "local", Node: "testnode",
-		IdleTimeoutS: valueOr(req.IdleTimeoutS, 0), MaxLifetimeS: valueOr(req.MaxLifetimeS, 0),
-		CreatedAt: now, UpdatedAt: now,
-	}}
-	if err := os.MkdirAll(filepath.Join(b.dir, "root"), 0o755); err != nil {
+		IdleTimeoutS: valueOr(req.IdleTimeoutS, 300), MaxLifetimeS: valueOr(req.MaxLifetimeS, 0),
+		Persistent: valueOr(req.Persistent, false), Origin: "create",
+	}
+	if req.Checkpoint != nil {
+		i := slices.IndexFunc(s.checkpoints, func(c *v1.Checkpoint) bool { return c.Id == *req.Checkpoint })
+		if i < 0 {
+			fail(w, 404, "checkpoint_not_found", "checkpoint not found")
+			return
+		}
+		like.Origin, like.Parent, like.Checkpoint = "checkpoint", &s.checkpoints[i].Sandbox, req.Checkpoint
+	}
+	b, err := s.newBoxLocked(like, valueOr(req.Env, nil))
+	if err != nil {
 		fail(w, 500, "internal", err.Error())
 		return
 	}
-	s.sandboxes[id] = b
-	s.order = append([]string{id}, s.order...)
 	out := b.Sandbox
 	out.TimingsMs = &map[string]float64{"restore": 40.5, "identity": 2.5, "total": 43}
 	answer(w, out)
@@ -221,15 +230,22 @@ func (s *Server) find(w http.ResponseWriter, id string) *box {
 	return b
 }
 
-// live is find for calls that need a running sandbox.
-func (s *Server) live(w http.ResponseWriter, id string) *box {
+// live is find for calls that need a running sandbox; they wake a hibernated one.
+func (s *Server) live(w http.ResponseWriter, r *http.Request, id string) *box {
 	b := s.find(w, id)
 	if b == nil {
 		return nil
 	}
 	s.mu.Lock()
+	if b.Status == "hibernated" && r.Header.Get("X-Ramet-Wake") != "never" {
+		b.wakeLocked()
+	}
 	status := b.Status
 	s.mu.Unlock()
+	if status == "hibernated" {
+		fail(w, 409, "sandbox_hibernated", "the sandbox hibernates, and the call says not to wake it")
+		return nil
+	}
 	if status != "running" {
 		fail(w, 409, "sandbox_not_running", "the sandbox is "+status)
 		return nil
@@ -279,7 +295,7 @@ func (s *Server) SetEgress(w http.ResponseWriter, r *http.Request, id v1.Sandbox
 	if !ok {
 		return
 	}
-	b := s.live(w, id)
+	b := s.live(w, r, id)
 	if b == nil {
 		return
 	}
@@ -328,8 +344,8 @@ func (s *Server) DeleteSandbox(w http.ResponseWriter, _ *http.Request, id v1.San
 }
 
 // GetMetrics implements the API.
-func (s *Server) GetMetrics(w http.ResponseWriter, _ *http.Request, id v1.SandboxID) {
-	if s.live(w, id) != nil {
+func (s *Server) GetMetrics(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
+	if s.live(w, r, id) != nil {
 		answer(w, v1.Metrics{
 			MemoryTotalBytes: 1 << 30, MemoryAvailableBytes: 3 << 28, DiskTotalBytes: 4 << 30, DiskFreeBytes: 3 << 30,
 			Load1: 0.25, Processes: 31, UptimeS: 61, Host: v1.HostMetrics{PssBytes: 60 << 20, OwnPages: 512, DiskBytes: 1 << 20},
@@ -450,49 +466,6 @@ func (s *Server) DeleteKey(w http.ResponseWriter, _ *http.Request, id string) {
 	}
 	delete(s.keys, id)
 	w.WriteHeader(http.StatusNoContent)
-}
-
-// ListProjects implements the API.
-func (s *Server) ListProjects(w http.ResponseWriter, _ *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := []v1.Project{}
-	for _, p := range s.projects {
-		list = append(list, p)
-	}
-	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
-	answer(w, v1.ProjectList{Projects: list})
-}
-
-// GetProject implements the API.
-func (s *Server) GetProject(w http.ResponseWriter, _ *http.Request, name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, found := s.projects[name]
-	if !found {
-		fail(w, 404, "project_not_found", "project not found")
-		return
-	}
-	answer(w, p)
-}
-
-// SetProject implements the API. The server's default is no limit.
-func (s *Server) SetProject(w http.ResponseWriter, r *http.Request, name string) {
-	req, ok := read[v1.ProjectSet](w, r)
-	if !ok {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, found := s.projects[name]
-	if !found {
-		p = v1.Project{Name: name, CreatedAt: time.Now().UTC()}
-	}
-	p.MaxSandboxes = max(0, valueOr(req.MaxSandboxes, p.MaxSandboxes))
-	p.MaxMemoryMb = max(0, valueOr(req.MaxMemoryMb, p.MaxMemoryMb))
-	p.MaxDiskMb = max(0, valueOr(req.MaxDiskMb, p.MaxDiskMb))
-	s.projects[name] = p
-	answer(w, p)
 }
 
 // Backup is what the fake server's backups hold.

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"io/fs"
@@ -23,6 +24,7 @@ import (
 type fileService struct {
 	root            string
 	long, nameBytes int // see Machines.LongNames
+	old             bool
 }
 
 // host returns where a guest's path is on the host.
@@ -62,8 +64,15 @@ func (s fileService) info(p string) (*agentv1.FileInfo, error) {
 		Path: strings.TrimPrefix(p, s.root), Type: "file", Size: uint64(st.Size()), Mode: uint32(st.Mode().Perm()),
 		Owner: "root", Group: "root", ModifiedUnixNanos: st.ModTime().UnixNano(),
 	}
-	if st.IsDir() {
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		f.ChangedUnixNanos, f.Inode = sys.Ctim.Nano(), sys.Ino
+	}
+	switch {
+	case st.IsDir():
 		f.Type = "directory"
+	case st.Mode()&fs.ModeSymlink != 0:
+		f.Type = "symlink"
+		f.LinkTarget, _ = os.Readlink(p) // gone since: no target
 	}
 	return f, nil
 }
@@ -138,7 +147,7 @@ func (s fileService) Write(_ context.Context, stream *connect.ClientStream[agent
 	return nil, connect.NewError(connect.CodeAborted, errors.New("no commit"))
 }
 
-// List lists a directory's own entries.
+// List lists a directory, in the depth that is asked for.
 func (s fileService) List(_ context.Context, r *agentv1.ListFilesRequest, stream *connect.ServerStream[agentv1.FileInfo]) error {
 	for range s.long {
 		if err := stream.Send(&agentv1.FileInfo{Path: strings.Repeat("x", s.nameBytes), Type: "file"}); err != nil {
@@ -148,16 +157,44 @@ func (s fileService) List(_ context.Context, r *agentv1.ListFilesRequest, stream
 	if s.long > 0 {
 		return nil
 	}
-	entries, err := os.ReadDir(s.host(r.Path))
+	return s.list(s.host(r.Path), r.Depth, stream)
+}
+
+func (s fileService) list(dir string, depth uint32, stream *connect.ServerStream[agentv1.FileInfo]) error {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return wrap(err)
 	}
 	for _, e := range entries {
-		info, err := s.info(filepath.Join(s.host(r.Path), e.Name()))
+		p := filepath.Join(dir, e.Name())
+		info, err := s.info(p)
 		if err != nil {
 			return err
 		}
 		if err := stream.Send(info); err != nil {
+			return err
+		}
+		if e.IsDir() && depth > 1 {
+			if err := s.list(p, depth-1, stream); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Hash sends checksums, or says that it is too old to know how.
+func (s fileService) Hash(_ context.Context, r *agentv1.HashRequest, stream *connect.ServerStream[agentv1.HashResponse]) error {
+	if s.old {
+		return connect.NewError(connect.CodeUnimplemented, errors.New("not implemented"))
+	}
+	for i, p := range r.Paths {
+		res := &agentv1.HashResponse{Index: uint32(i)}
+		if b, err := os.ReadFile(s.host(p)); err == nil {
+			sum := sha256.Sum256(b)
+			res.Sha256 = sum[:]
+		}
+		if err := stream.Send(res); err != nil {
 			return err
 		}
 	}

@@ -38,6 +38,15 @@ type Machines struct {
 	// Vanish makes machines end right after their start, untold.
 	Vanish bool
 
+	// OnStep, when set, is called at the named steps of operations: "fork.pause", "fork.child",
+	// "fork.done", "save.half", "save.whole", "save.end", "continue", "rename", "verify" and
+	// "remove". Its error fails the operation there; ErrKilled leaves what there is as it is.
+	OnStep func(step string) error
+	// OnCold, when set, says why a snapshot's memory does not fit, "" when it does.
+	OnCold func(id sandbox.SnapshotID) string
+	// OldAgents makes every guest that starts after it one of an old version.
+	OldAgents bool
+
 	// longNames and nameBytes, when set, are the entries of every listing; see LongNames.
 	longNames, nameBytes int
 
@@ -55,6 +64,9 @@ type Machines struct {
 // machine is one fake machine.
 type machine struct {
 	root   string
+	name   sandbox.ID // whose identity it has
+	memory map[string]string
+	paused bool // guarded by Machines.mu, as name and memory
 	agent  *agent
 	cancel context.CancelFunc
 	served chan struct{}
@@ -88,18 +100,59 @@ func (m *Machines) Start(ctx context.Context, r control.StartRequest) (control.S
 	if m.HandOff != nil {
 		id = m.HandOff()
 	}
-	root := filepath.Join(m.dir, string(id))
-	if err := os.MkdirAll(filepath.Join(root, "root"), 0o755); err != nil {
+	cold, err := m.boot(ctx, id, r)
+	if err != nil {
 		return control.Started{}, err
 	}
-	a := newAgent(root, r.Sandbox.Env)
+	if m.Vanish {
+		m.mu.Lock()
+		v := m.machines[id]
+		delete(m.machines, id)
+		m.mu.Unlock()
+		_ = v.end() // nobody is told
+	}
+	return control.Started{
+		Instance:  id,
+		Isolation: sandbox.IsolationEmulated, TemplateHash: r.Sandbox.TemplateHash, ColdBecause: cold,
+		Steps: []sandbox.StepTime{{Name: "start_vmm", Took: time.Millisecond}, {Name: "identity", Took: time.Microsecond}},
+	}, nil
+}
+
+// boot makes a machine, with the files and the memory of a snapshot where the request has one.
+func (m *Machines) boot(ctx context.Context, id sandbox.InstanceID, r control.StartRequest) (cold string, err error) {
+	root := filepath.Join(m.dir, string(id))
+	memory := map[string]string{}
+	if r.Snapshot != "" {
+		memory, cold, err = m.unpack(r.Snapshot, root, r.ColdFallback)
+		if err != nil {
+			return "", errors.Join(err, os.RemoveAll(root))
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(root, "root"), 0o755); err != nil {
+		return "", err
+	}
+	v, err := m.serve(ctx, root, r.Sandbox)
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(root))
+	}
+	v.memory = memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.machines[id] = v
+	m.started++
+	return cold, nil
+}
+
+// serve makes a machine on the files that are below root.
+func (m *Machines) serve(ctx context.Context, root string, sb sandbox.Sandbox) (*machine, error) {
+	a := newAgent(root, sb.Env)
 	hostEnd, guestEnd := net.Pipe()
 	life, cancel := context.WithCancel(context.Background())
-	v := &machine{root: root, agent: a, cancel: cancel, served: make(chan struct{}), port: newSwitchable(hostEnd), reach: r.Sandbox}
+	v := &machine{root: root, name: sb.ID, agent: a, cancel: cancel, served: make(chan struct{}), port: newSwitchable(hostEnd), reach: sb}
 	mux := http.NewServeMux()
 	mux.Handle(agentv1connect.NewMachineHandler(a))
 	mux.Handle(agentv1connect.NewExecHandler(execService{a}))
-	mux.Handle(agentv1connect.NewFilesHandler(fileService{root: root, long: m.longNames, nameBytes: m.nameBytes}))
+	mux.Handle(agentv1connect.NewFilesHandler(fileService{root: root, long: m.longNames, nameBytes: m.nameBytes, old: m.OldAgents}))
 	go func() {
 		defer close(v.served)
 		_ = wire.Serve(life, guestEnd, mux, slog.New(slog.DiscardHandler)) // ends by cancel
@@ -107,24 +160,10 @@ func (m *Machines) Start(ctx context.Context, r control.StartRequest) (control.S
 	client, err := guest.Dial(ctx, v.port)
 	if err != nil {
 		cancel()
-		return control.Started{}, errors.Join(err, os.RemoveAll(root))
+		return nil, err
 	}
 	v.client = client
-	m.mu.Lock()
-	m.machines[id] = v
-	m.started++
-	if m.Vanish {
-		delete(m.machines, id)
-	}
-	m.mu.Unlock()
-	if m.Vanish {
-		_ = v.end() // nobody is told
-	}
-	return control.Started{
-		Instance:  id,
-		Isolation: sandbox.IsolationEmulated, TemplateHash: r.Sandbox.TemplateHash,
-		Steps: []sandbox.StepTime{{Name: "start_vmm", Took: time.Millisecond}, {Name: "identity", Took: time.Microsecond}},
-	}, nil
+	return v, nil
 }
 
 // Claim implements control.Claimer.
@@ -183,12 +222,12 @@ func (m *Machines) Stop(ctx context.Context, id sandbox.InstanceID) error {
 }
 
 func (v *machine) end() error {
-	v.agent.killAll()
-	v.cancel()
-	v.port.resume()
+	// Nothing of a machine is heard after its end, not how its programs ended either.
 	v.mu.Lock()
 	err := v.client.Close()
 	v.mu.Unlock()
+	v.agent.killAll()
+	v.cancel()
 	<-v.served
 	v.agent.wait()
 	return errors.Join(err, os.RemoveAll(v.root))

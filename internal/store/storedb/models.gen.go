@@ -40,11 +40,14 @@ type Key struct {
 }
 
 type Project struct {
-	Name         string
-	MaxSandboxes int64
-	MaxMemoryMb  int64
-	MaxDiskMb    int64
-	CreatedAt    int64
+	Name                string
+	MaxSandboxes        int64
+	MaxMemoryMb         int64
+	MaxDiskMb           int64
+	CreatedAt           int64
+	RetainHibernatedMs  int64
+	RetainSpacesMs      int64
+	RetainCheckpointsMs int64
 }
 
 type Sandbox struct {
@@ -71,4 +74,33 @@ type Sandbox struct {
 	IdleTimeoutMs     int64
 	MaxLifetimeMs     int64
 	EgressPolicy      string
+	Persistent        int64
+	Origin            string
+	Parent            string
+	Snapshot          string
+	MergedInto        string
+	Hibernation       string
+	BootNote          string
+}
+
+type Snapshot struct {
+	ID           string
+	Project      string
+	Region       string
+	Node         string
+	Sandbox      string
+	Use          string
+	Kind         string
+	State        string
+	Name         string
+	Template     string
+	TemplateHash string
+	Vcpus        int64
+	MemoryMb     int64
+	DiskMb       int64
+	Isolation    string
+	Settings     string
+	SizeBytes    int64
+	Idempotency  string
+	CreatedAt    int64
 }

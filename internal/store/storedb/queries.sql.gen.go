@@ -26,15 +26,55 @@ func (q *Queries) ClearUnresponsive(ctx context.Context, arg ClearUnresponsivePa
 	return result.RowsAffected()
 }
 
-const countOnTemplate = `-- name: CountOnTemplate :one
-SELECT count(*) FROM sandboxes WHERE template = ?1 AND state NOT IN ('stopped', 'failed')
+const countCheckpoints = `-- name: CountCheckpoints :one
+SELECT count(*) FROM snapshots
+WHERE sandbox = ?1 AND use = 'checkpoint' AND kind = ?2 AND state <> 'deleting'
 `
 
-func (q *Queries) CountOnTemplate(ctx context.Context, template string) (int64, error) {
-	row := q.db.QueryRowContext(ctx, countOnTemplate, template)
+type CountCheckpointsParams struct {
+	Sandbox string
+	Kind    string
+}
+
+func (q *Queries) CountCheckpoints(ctx context.Context, arg CountCheckpointsParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countCheckpoints, arg.Sandbox, arg.Kind)
 	var count int64
 	err := row.Scan(&count)
 	return count, err
+}
+
+const countNamed = `-- name: CountNamed :one
+SELECT count(*) FROM snapshots WHERE sandbox = ?1 AND use = ?2 AND name = ?3 AND state <> 'deleting'
+`
+
+type CountNamedParams struct {
+	Sandbox string
+	Use     string
+	Name    string
+}
+
+func (q *Queries) CountNamed(ctx context.Context, arg CountNamedParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countNamed, arg.Sandbox, arg.Use, arg.Name)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const countOnTemplate = `-- name: CountOnTemplate :one
+SELECT (SELECT count(*) FROM sandboxes WHERE sandboxes.template = ?1 AND sandboxes.state NOT IN ('stopped', 'failed')) AS sandboxes,
+    (SELECT count(*) FROM snapshots WHERE snapshots.template = ?1) AS snapshots
+`
+
+type CountOnTemplateRow struct {
+	Sandboxes int64
+	Snapshots int64
+}
+
+func (q *Queries) CountOnTemplate(ctx context.Context, template string) (CountOnTemplateRow, error) {
+	row := q.db.QueryRowContext(ctx, countOnTemplate, template)
+	var i CountOnTemplateRow
+	err := row.Scan(&i.Sandboxes, &i.Snapshots)
+	return i, err
 }
 
 const countStates = `-- name: CountStates :many
@@ -138,6 +178,18 @@ func (q *Queries) DeleteKey(ctx context.Context, id string) (int64, error) {
 	return result.RowsAffected()
 }
 
+const deleteSnapshot = `-- name: DeleteSnapshot :execrows
+DELETE FROM snapshots WHERE id = ?1 AND state = 'deleting'
+`
+
+func (q *Queries) DeleteSnapshot(ctx context.Context, id string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteSnapshot, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const getAnswer = `-- name: GetAnswer :one
 SELECT request, answer FROM idempotency WHERE scope = ?1 AND key = ?2 AND created_at > ?3
 `
@@ -160,6 +212,17 @@ func (q *Queries) GetAnswer(ctx context.Context, arg GetAnswerParams) (GetAnswer
 	return i, err
 }
 
+const getIntent = `-- name: GetIntent :one
+SELECT operation FROM intents WHERE sandbox = ?
+`
+
+func (q *Queries) GetIntent(ctx context.Context, sandbox string) (string, error) {
+	row := q.db.QueryRowContext(ctx, getIntent, sandbox)
+	var operation string
+	err := row.Scan(&operation)
+	return operation, err
+}
+
 const getKey = `-- name: GetKey :one
 SELECT id, project, name, hash, prefix, created_at, admin FROM keys WHERE id = ?
 `
@@ -180,7 +243,7 @@ func (q *Queries) GetKey(ctx context.Context, id string) (Key, error) {
 }
 
 const getProject = `-- name: GetProject :one
-SELECT name, max_sandboxes, max_memory_mb, max_disk_mb, created_at FROM projects WHERE name = ?
+SELECT name, max_sandboxes, max_memory_mb, max_disk_mb, created_at, retain_hibernated_ms, retain_spaces_ms, retain_checkpoints_ms FROM projects WHERE name = ?
 `
 
 func (q *Queries) GetProject(ctx context.Context, name string) (Project, error) {
@@ -192,12 +255,15 @@ func (q *Queries) GetProject(ctx context.Context, name string) (Project, error) 
 		&i.MaxMemoryMb,
 		&i.MaxDiskMb,
 		&i.CreatedAt,
+		&i.RetainHibernatedMs,
+		&i.RetainSpacesMs,
+		&i.RetainCheckpointsMs,
 	)
 	return i, err
 }
 
 const getSandbox = `-- name: GetSandbox :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy FROM sandboxes WHERE id = ?1 AND project = ?2
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes WHERE id = ?1 AND project = ?2
 `
 
 type GetSandboxParams struct {
@@ -232,12 +298,19 @@ func (q *Queries) GetSandbox(ctx context.Context, arg GetSandboxParams) (Sandbox
 		&i.IdleTimeoutMs,
 		&i.MaxLifetimeMs,
 		&i.EgressPolicy,
+		&i.Persistent,
+		&i.Origin,
+		&i.Parent,
+		&i.Snapshot,
+		&i.MergedInto,
+		&i.Hibernation,
+		&i.BootNote,
 	)
 	return i, err
 }
 
 const getSandboxForChange = `-- name: GetSandboxForChange :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy FROM sandboxes WHERE id = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes WHERE id = ?1
 `
 
 func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, error) {
@@ -267,6 +340,81 @@ func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, 
 		&i.IdleTimeoutMs,
 		&i.MaxLifetimeMs,
 		&i.EgressPolicy,
+		&i.Persistent,
+		&i.Origin,
+		&i.Parent,
+		&i.Snapshot,
+		&i.MergedInto,
+		&i.Hibernation,
+		&i.BootNote,
+	)
+	return i, err
+}
+
+const getSnapshot = `-- name: GetSnapshot :one
+SELECT id, project, region, node, sandbox, use, kind, state, name, template, template_hash, vcpus, memory_mb, disk_mb, isolation, settings, size_bytes, idempotency, created_at FROM snapshots WHERE id = ?1 AND project = ?2 AND use = ?3
+`
+
+type GetSnapshotParams struct {
+	ID      string
+	Project string
+	Use     string
+}
+
+func (q *Queries) GetSnapshot(ctx context.Context, arg GetSnapshotParams) (Snapshot, error) {
+	row := q.db.QueryRowContext(ctx, getSnapshot, arg.ID, arg.Project, arg.Use)
+	var i Snapshot
+	err := row.Scan(
+		&i.ID,
+		&i.Project,
+		&i.Region,
+		&i.Node,
+		&i.Sandbox,
+		&i.Use,
+		&i.Kind,
+		&i.State,
+		&i.Name,
+		&i.Template,
+		&i.TemplateHash,
+		&i.Vcpus,
+		&i.MemoryMb,
+		&i.DiskMb,
+		&i.Isolation,
+		&i.Settings,
+		&i.SizeBytes,
+		&i.Idempotency,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
+const getSnapshotForChange = `-- name: GetSnapshotForChange :one
+SELECT id, project, region, node, sandbox, use, kind, state, name, template, template_hash, vcpus, memory_mb, disk_mb, isolation, settings, size_bytes, idempotency, created_at FROM snapshots WHERE id = ?1
+`
+
+func (q *Queries) GetSnapshotForChange(ctx context.Context, id string) (Snapshot, error) {
+	row := q.db.QueryRowContext(ctx, getSnapshotForChange, id)
+	var i Snapshot
+	err := row.Scan(
+		&i.ID,
+		&i.Project,
+		&i.Region,
+		&i.Node,
+		&i.Sandbox,
+		&i.Use,
+		&i.Kind,
+		&i.State,
+		&i.Name,
+		&i.Template,
+		&i.TemplateHash,
+		&i.Vcpus,
+		&i.MemoryMb,
+		&i.DiskMb,
+		&i.Isolation,
+		&i.Settings,
+		&i.SizeBytes,
+		&i.Idempotency,
+		&i.CreatedAt,
 	)
 	return i, err
 }
@@ -350,8 +498,8 @@ func (q *Queries) InsertProject(ctx context.Context, arg InsertProjectParams) (i
 const insertSandbox = `-- name: InsertSandbox :exec
 INSERT INTO sandboxes (id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since,
     instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency,
-    idle_timeout_ms, max_lifetime_ms, egress_policy)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 `
 
 type InsertSandboxParams struct {
@@ -378,6 +526,13 @@ type InsertSandboxParams struct {
 	IdleTimeoutMs     int64
 	MaxLifetimeMs     int64
 	EgressPolicy      string
+	Persistent        int64
+	Origin            string
+	Parent            string
+	Snapshot          string
+	MergedInto        string
+	Hibernation       string
+	BootNote          string
 }
 
 func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) error {
@@ -405,6 +560,66 @@ func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) er
 		arg.IdleTimeoutMs,
 		arg.MaxLifetimeMs,
 		arg.EgressPolicy,
+		arg.Persistent,
+		arg.Origin,
+		arg.Parent,
+		arg.Snapshot,
+		arg.MergedInto,
+		arg.Hibernation,
+		arg.BootNote,
+	)
+	return err
+}
+
+const insertSnapshot = `-- name: InsertSnapshot :exec
+INSERT INTO snapshots (id, project, region, node, sandbox, use, kind, state, name, template, template_hash,
+    vcpus, memory_mb, disk_mb, isolation, settings, size_bytes, idempotency, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+`
+
+type InsertSnapshotParams struct {
+	ID           string
+	Project      string
+	Region       string
+	Node         string
+	Sandbox      string
+	Use          string
+	Kind         string
+	State        string
+	Name         string
+	Template     string
+	TemplateHash string
+	Vcpus        int64
+	MemoryMb     int64
+	DiskMb       int64
+	Isolation    string
+	Settings     string
+	SizeBytes    int64
+	Idempotency  string
+	CreatedAt    int64
+}
+
+func (q *Queries) InsertSnapshot(ctx context.Context, arg InsertSnapshotParams) error {
+	_, err := q.db.ExecContext(ctx, insertSnapshot,
+		arg.ID,
+		arg.Project,
+		arg.Region,
+		arg.Node,
+		arg.Sandbox,
+		arg.Use,
+		arg.Kind,
+		arg.State,
+		arg.Name,
+		arg.Template,
+		arg.TemplateHash,
+		arg.Vcpus,
+		arg.MemoryMb,
+		arg.DiskMb,
+		arg.Isolation,
+		arg.Settings,
+		arg.SizeBytes,
+		arg.Idempotency,
+		arg.CreatedAt,
 	)
 	return err
 }
@@ -592,7 +807,7 @@ func (q *Queries) ListKeys(ctx context.Context, project string) ([]Key, error) {
 }
 
 const listProjects = `-- name: ListProjects :many
-SELECT name, max_sandboxes, max_memory_mb, max_disk_mb, created_at FROM projects ORDER BY name
+SELECT name, max_sandboxes, max_memory_mb, max_disk_mb, created_at, retain_hibernated_ms, retain_spaces_ms, retain_checkpoints_ms FROM projects ORDER BY name
 `
 
 func (q *Queries) ListProjects(ctx context.Context) ([]Project, error) {
@@ -610,6 +825,9 @@ func (q *Queries) ListProjects(ctx context.Context) ([]Project, error) {
 			&i.MaxMemoryMb,
 			&i.MaxDiskMb,
 			&i.CreatedAt,
+			&i.RetainHibernatedMs,
+			&i.RetainSpacesMs,
+			&i.RetainCheckpointsMs,
 		); err != nil {
 			return nil, err
 		}
@@ -625,11 +843,12 @@ func (q *Queries) ListProjects(ctx context.Context) ([]Project, error) {
 }
 
 const listSandboxes = `-- name: ListSandboxes :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes
 WHERE project = ?1
   AND (created_at < ?2 OR (created_at = ?2 AND id < ?3))
   AND (state = ?4 OR ?4 = 'any' OR (?4 = '' AND state <> 'stopped'))
   AND (template = ?5 OR ?5 = '')
+  AND origin <> 'restore' -- they are the server's own
 ORDER BY created_at DESC, id DESC
 LIMIT ?6
 `
@@ -684,6 +903,81 @@ func (q *Queries) ListSandboxes(ctx context.Context, arg ListSandboxesParams) ([
 			&i.IdleTimeoutMs,
 			&i.MaxLifetimeMs,
 			&i.EgressPolicy,
+			&i.Persistent,
+			&i.Origin,
+			&i.Parent,
+			&i.Snapshot,
+			&i.MergedInto,
+			&i.Hibernation,
+			&i.BootNote,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listSnapshots = `-- name: ListSnapshots :many
+SELECT id, project, region, node, sandbox, use, kind, state, name, template, template_hash, vcpus, memory_mb, disk_mb, isolation, settings, size_bytes, idempotency, created_at FROM snapshots
+WHERE project = ?1 AND use = ?2 AND state = 'ready' AND (sandbox = ?3 OR ?3 = '')
+  AND (created_at < ?4 OR (created_at = ?4 AND id < ?5))
+ORDER BY created_at DESC, id DESC
+LIMIT ?6
+`
+
+type ListSnapshotsParams struct {
+	Project    string
+	Use        string
+	Sandbox    string
+	BeforeTime int64
+	BeforeID   string
+	MaxRows    int64
+}
+
+// The page before (before_time, before_id), newest first; an empty sandbox means all of the project.
+func (q *Queries) ListSnapshots(ctx context.Context, arg ListSnapshotsParams) ([]Snapshot, error) {
+	rows, err := q.db.QueryContext(ctx, listSnapshots,
+		arg.Project,
+		arg.Use,
+		arg.Sandbox,
+		arg.BeforeTime,
+		arg.BeforeID,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Snapshot
+	for rows.Next() {
+		var i Snapshot
+		if err := rows.Scan(
+			&i.ID,
+			&i.Project,
+			&i.Region,
+			&i.Node,
+			&i.Sandbox,
+			&i.Use,
+			&i.Kind,
+			&i.State,
+			&i.Name,
+			&i.Template,
+			&i.TemplateHash,
+			&i.Vcpus,
+			&i.MemoryMb,
+			&i.DiskMb,
+			&i.Isolation,
+			&i.Settings,
+			&i.SizeBytes,
+			&i.Idempotency,
+			&i.CreatedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -726,6 +1020,79 @@ func (q *Queries) MarkUnresponsive(ctx context.Context, arg MarkUnresponsivePara
 	return result.RowsAffected()
 }
 
+const moveCheckpoints = `-- name: MoveCheckpoints :exec
+UPDATE snapshots SET sandbox = ?1, name = iif(name <> '' AND EXISTS (
+        SELECT 1 FROM snapshots AS other WHERE other.sandbox = ?1 AND other.use = 'checkpoint' AND other.name = snapshots.name
+            AND other.state <> 'deleting'), substr(name, 1, 31) || '-' || id, name)
+WHERE snapshots.sandbox = ?2 AND snapshots.use = 'checkpoint'
+`
+
+type MoveCheckpointsParams struct {
+	ToSandbox   string
+	FromSandbox string
+}
+
+// A name that the new sandbox has already gets the snapshot's id behind it.
+func (q *Queries) MoveCheckpoints(ctx context.Context, arg MoveCheckpointsParams) error {
+	_, err := q.db.ExecContext(ctx, moveCheckpoints, arg.ToSandbox, arg.FromSandbox)
+	return err
+}
+
+const oldestCheckpoints = `-- name: OldestCheckpoints :many
+SELECT id, project, region, node, sandbox, use, kind, state, name, template, template_hash, vcpus, memory_mb, disk_mb, isolation, settings, size_bytes, idempotency, created_at FROM snapshots
+WHERE sandbox = ?1 AND use = 'checkpoint' AND kind = ?2 AND state = 'ready'
+ORDER BY created_at, id LIMIT ?3
+`
+
+type OldestCheckpointsParams struct {
+	Sandbox string
+	Kind    string
+	MaxRows int64
+}
+
+func (q *Queries) OldestCheckpoints(ctx context.Context, arg OldestCheckpointsParams) ([]Snapshot, error) {
+	rows, err := q.db.QueryContext(ctx, oldestCheckpoints, arg.Sandbox, arg.Kind, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Snapshot
+	for rows.Next() {
+		var i Snapshot
+		if err := rows.Scan(
+			&i.ID,
+			&i.Project,
+			&i.Region,
+			&i.Node,
+			&i.Sandbox,
+			&i.Use,
+			&i.Kind,
+			&i.State,
+			&i.Name,
+			&i.Template,
+			&i.TemplateHash,
+			&i.Vcpus,
+			&i.MemoryMb,
+			&i.DiskMb,
+			&i.Isolation,
+			&i.Settings,
+			&i.SizeBytes,
+			&i.Idempotency,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const oldestEvent = `-- name: OldestEvent :one
 SELECT CAST(ifnull(min(id), 0) AS INTEGER) FROM events
 `
@@ -735,6 +1102,33 @@ func (q *Queries) OldestEvent(ctx context.Context) (int64, error) {
 	var column_1 int64
 	err := row.Scan(&column_1)
 	return column_1, err
+}
+
+const projectsWithSnapshots = `-- name: ProjectsWithSnapshots :many
+SELECT DISTINCT project FROM snapshots WHERE node = ?1
+`
+
+func (q *Queries) ProjectsWithSnapshots(ctx context.Context, node string) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, projectsWithSnapshots, node)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var project string
+		if err := rows.Scan(&project); err != nil {
+			return nil, err
+		}
+		items = append(items, project)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const putAnswer = `-- name: PutAnswer :exec
@@ -778,7 +1172,7 @@ func (q *Queries) PutIntent(ctx context.Context, arg PutIntentParams) error {
 }
 
 const sandboxOfIdempotency = `-- name: SandboxOfIdempotency :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes
 WHERE project = ?1 AND idempotency = ?2 AND idempotency <> '' AND created_at > ?3
   AND state NOT IN ('creating', 'stopping', 'stopped', 'failed')
 LIMIT 1
@@ -817,12 +1211,19 @@ func (q *Queries) SandboxOfIdempotency(ctx context.Context, arg SandboxOfIdempot
 		&i.IdleTimeoutMs,
 		&i.MaxLifetimeMs,
 		&i.EgressPolicy,
+		&i.Persistent,
+		&i.Origin,
+		&i.Parent,
+		&i.Snapshot,
+		&i.MergedInto,
+		&i.Hibernation,
+		&i.BootNote,
 	)
 	return i, err
 }
 
 const sandboxOfInstance = `-- name: SandboxOfInstance :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy FROM sandboxes WHERE instance = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes WHERE instance = ?1
 `
 
 func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandbox, error) {
@@ -852,12 +1253,86 @@ func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandb
 		&i.IdleTimeoutMs,
 		&i.MaxLifetimeMs,
 		&i.EgressPolicy,
+		&i.Persistent,
+		&i.Origin,
+		&i.Parent,
+		&i.Snapshot,
+		&i.MergedInto,
+		&i.Hibernation,
+		&i.BootNote,
 	)
 	return i, err
 }
 
+const sandboxesOfIdempotency = `-- name: SandboxesOfIdempotency :many
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes
+WHERE project = ?1 AND idempotency = ?2 AND idempotency <> '' AND created_at > ?3
+  AND state NOT IN ('creating', 'stopping', 'stopped', 'failed')
+ORDER BY created_at, id
+`
+
+type SandboxesOfIdempotencyParams struct {
+	Project     string
+	Idempotency string
+	Since       int64
+}
+
+func (q *Queries) SandboxesOfIdempotency(ctx context.Context, arg SandboxesOfIdempotencyParams) ([]Sandbox, error) {
+	rows, err := q.db.QueryContext(ctx, sandboxesOfIdempotency, arg.Project, arg.Idempotency, arg.Since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Sandbox
+	for rows.Next() {
+		var i Sandbox
+		if err := rows.Scan(
+			&i.ID,
+			&i.Project,
+			&i.Region,
+			&i.Node,
+			&i.Template,
+			&i.TemplateHash,
+			&i.State,
+			&i.FailReason,
+			&i.UnresponsiveSince,
+			&i.Instance,
+			&i.Vcpus,
+			&i.MemoryMb,
+			&i.DiskMb,
+			&i.Isolation,
+			&i.Egress,
+			&i.Env,
+			&i.Metadata,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.Idempotency,
+			&i.IdleTimeoutMs,
+			&i.MaxLifetimeMs,
+			&i.EgressPolicy,
+			&i.Persistent,
+			&i.Origin,
+			&i.Parent,
+			&i.Snapshot,
+			&i.MergedInto,
+			&i.Hibernation,
+			&i.BootNote,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const sandboxesOfNode = `-- name: SandboxesOfNode :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
 `
 
 // Everything that is or may be on the host: all but the stopped.
@@ -894,6 +1369,13 @@ func (q *Queries) SandboxesOfNode(ctx context.Context, node string) ([]Sandbox, 
 			&i.IdleTimeoutMs,
 			&i.MaxLifetimeMs,
 			&i.EgressPolicy,
+			&i.Persistent,
+			&i.Origin,
+			&i.Parent,
+			&i.Snapshot,
+			&i.MergedInto,
+			&i.Hibernation,
+			&i.BootNote,
 		); err != nil {
 			return nil, err
 		}
@@ -932,12 +1414,288 @@ func (q *Queries) SetQuota(ctx context.Context, arg SetQuotaParams) (int64, erro
 	return result.RowsAffected()
 }
 
+const setRetention = `-- name: SetRetention :execrows
+UPDATE projects SET retain_hibernated_ms = ?1, retain_spaces_ms = ?2,
+    retain_checkpoints_ms = ?3 WHERE name = ?4
+`
+
+type SetRetentionParams struct {
+	RetainHibernatedMs  int64
+	RetainSpacesMs      int64
+	RetainCheckpointsMs int64
+	Name                string
+}
+
+func (q *Queries) SetRetention(ctx context.Context, arg SetRetentionParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, setRetention,
+		arg.RetainHibernatedMs,
+		arg.RetainSpacesMs,
+		arg.RetainCheckpointsMs,
+		arg.Name,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const setSnapshotState = `-- name: SetSnapshotState :execrows
+UPDATE snapshots SET state = ?1, size_bytes = iif(?2 < 0, size_bytes, ?2)
+WHERE id = ?3 AND state = ?4
+`
+
+type SetSnapshotStateParams struct {
+	NextState string
+	SizeBytes interface{}
+	ID        string
+	State     string
+}
+
+// The state in the condition is the compare-and-swap. A size below 0 stays what it is.
+func (q *Queries) SetSnapshotState(ctx context.Context, arg SetSnapshotStateParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, setSnapshotState,
+		arg.NextState,
+		arg.SizeBytes,
+		arg.ID,
+		arg.State,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const snapshotOfIdempotency = `-- name: SnapshotOfIdempotency :one
+SELECT id, project, region, node, sandbox, use, kind, state, name, template, template_hash, vcpus, memory_mb, disk_mb, isolation, settings, size_bytes, idempotency, created_at FROM snapshots
+WHERE project = ?1 AND idempotency = ?2 AND idempotency <> '' AND created_at > ?3 AND state = 'ready'
+LIMIT 1
+`
+
+type SnapshotOfIdempotencyParams struct {
+	Project     string
+	Idempotency string
+	Since       int64
+}
+
+func (q *Queries) SnapshotOfIdempotency(ctx context.Context, arg SnapshotOfIdempotencyParams) (Snapshot, error) {
+	row := q.db.QueryRowContext(ctx, snapshotOfIdempotency, arg.Project, arg.Idempotency, arg.Since)
+	var i Snapshot
+	err := row.Scan(
+		&i.ID,
+		&i.Project,
+		&i.Region,
+		&i.Node,
+		&i.Sandbox,
+		&i.Use,
+		&i.Kind,
+		&i.State,
+		&i.Name,
+		&i.Template,
+		&i.TemplateHash,
+		&i.Vcpus,
+		&i.MemoryMb,
+		&i.DiskMb,
+		&i.Isolation,
+		&i.Settings,
+		&i.SizeBytes,
+		&i.Idempotency,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
+const snapshotsBefore = `-- name: SnapshotsBefore :many
+SELECT id, project, region, node, sandbox, use, kind, state, name, template, template_hash, vcpus, memory_mb, disk_mb, isolation, settings, size_bytes, idempotency, created_at FROM snapshots
+WHERE node = ?1 AND project = ?2 AND use = ?3 AND state = 'ready' AND created_at < ?4
+ORDER BY created_at, id LIMIT ?5
+`
+
+type SnapshotsBeforeParams struct {
+	Node    string
+	Project string
+	Use     string
+	Before  int64
+	MaxRows int64
+}
+
+func (q *Queries) SnapshotsBefore(ctx context.Context, arg SnapshotsBeforeParams) ([]Snapshot, error) {
+	rows, err := q.db.QueryContext(ctx, snapshotsBefore,
+		arg.Node,
+		arg.Project,
+		arg.Use,
+		arg.Before,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Snapshot
+	for rows.Next() {
+		var i Snapshot
+		if err := rows.Scan(
+			&i.ID,
+			&i.Project,
+			&i.Region,
+			&i.Node,
+			&i.Sandbox,
+			&i.Use,
+			&i.Kind,
+			&i.State,
+			&i.Name,
+			&i.Template,
+			&i.TemplateHash,
+			&i.Vcpus,
+			&i.MemoryMb,
+			&i.DiskMb,
+			&i.Isolation,
+			&i.Settings,
+			&i.SizeBytes,
+			&i.Idempotency,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const snapshotsOfNode = `-- name: SnapshotsOfNode :many
+SELECT id, project, region, node, sandbox, use, kind, state, name, template, template_hash, vcpus, memory_mb, disk_mb, isolation, settings, size_bytes, idempotency, created_at FROM snapshots WHERE node = ?1 ORDER BY created_at, id
+`
+
+func (q *Queries) SnapshotsOfNode(ctx context.Context, node string) ([]Snapshot, error) {
+	rows, err := q.db.QueryContext(ctx, snapshotsOfNode, node)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Snapshot
+	for rows.Next() {
+		var i Snapshot
+		if err := rows.Scan(
+			&i.ID,
+			&i.Project,
+			&i.Region,
+			&i.Node,
+			&i.Sandbox,
+			&i.Use,
+			&i.Kind,
+			&i.State,
+			&i.Name,
+			&i.Template,
+			&i.TemplateHash,
+			&i.Vcpus,
+			&i.MemoryMb,
+			&i.DiskMb,
+			&i.Isolation,
+			&i.Settings,
+			&i.SizeBytes,
+			&i.Idempotency,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const templateHashesInUse = `-- name: TemplateHashesInUse :many
+SELECT template_hash FROM sandboxes WHERE sandboxes.node = ?1 AND sandboxes.state NOT IN ('stopped', 'failed')
+UNION SELECT template_hash FROM snapshots WHERE snapshots.node = ?1
+`
+
+func (q *Queries) TemplateHashesInUse(ctx context.Context, node string) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, templateHashesInUse, node)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var template_hash string
+		if err := rows.Scan(&template_hash); err != nil {
+			return nil, err
+		}
+		items = append(items, template_hash)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const unsettledSnapshots = `-- name: UnsettledSnapshots :many
+SELECT id, project, region, node, sandbox, use, kind, state, name, template, template_hash, vcpus, memory_mb, disk_mb, isolation, settings, size_bytes, idempotency, created_at FROM snapshots WHERE node = ?1 AND state <> 'ready' ORDER BY created_at, id
+`
+
+func (q *Queries) UnsettledSnapshots(ctx context.Context, node string) ([]Snapshot, error) {
+	rows, err := q.db.QueryContext(ctx, unsettledSnapshots, node)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Snapshot
+	for rows.Next() {
+		var i Snapshot
+		if err := rows.Scan(
+			&i.ID,
+			&i.Project,
+			&i.Region,
+			&i.Node,
+			&i.Sandbox,
+			&i.Use,
+			&i.Kind,
+			&i.State,
+			&i.Name,
+			&i.Template,
+			&i.TemplateHash,
+			&i.Vcpus,
+			&i.MemoryMb,
+			&i.DiskMb,
+			&i.Isolation,
+			&i.Settings,
+			&i.SizeBytes,
+			&i.Idempotency,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const updateSandbox = `-- name: UpdateSandbox :execrows
 UPDATE sandboxes SET template_hash = ?1, state = ?2, fail_reason = ?3,
     unresponsive_since = ?4, instance = ?5, vcpus = ?6, memory_mb = ?7,
     disk_mb = ?8, isolation = ?9, egress = ?10, env = ?11, metadata = ?12, updated_at = ?13,
-    idle_timeout_ms = ?14, max_lifetime_ms = ?15, egress_policy = ?16
-WHERE id = ?17 AND state = ?18
+    idle_timeout_ms = ?14, max_lifetime_ms = ?15, egress_policy = ?16,
+    template = ?17, persistent = ?18, merged_into = ?19, hibernation = ?20, boot_note = ?21
+WHERE id = ?22 AND state = ?23
 `
 
 type UpdateSandboxParams struct {
@@ -957,6 +1715,11 @@ type UpdateSandboxParams struct {
 	IdleTimeoutMs     int64
 	MaxLifetimeMs     int64
 	EgressPolicy      string
+	Template          string
+	Persistent        int64
+	MergedInto        string
+	Hibernation       string
+	BootNote          string
 	ID                string
 	State             string
 }
@@ -980,6 +1743,11 @@ func (q *Queries) UpdateSandbox(ctx context.Context, arg UpdateSandboxParams) (i
 		arg.IdleTimeoutMs,
 		arg.MaxLifetimeMs,
 		arg.EgressPolicy,
+		arg.Template,
+		arg.Persistent,
+		arg.MergedInto,
+		arg.Hibernation,
+		arg.BootNote,
 		arg.ID,
 		arg.State,
 	)
@@ -992,8 +1760,9 @@ func (q *Queries) UpdateSandbox(ctx context.Context, arg UpdateSandboxParams) (i
 const usageOfNode = `-- name: UsageOfNode :one
 SELECT CAST(ifnull(sum(state <> 'hibernated'), 0) AS INTEGER) AS sandboxes,
     CAST(ifnull(sum(iif(state <> 'hibernated', memory_mb, 0)), 0) AS INTEGER) AS memory_mb,
-    CAST(ifnull(sum(disk_mb), 0) AS INTEGER) AS disk_mb
-FROM sandboxes WHERE node = ?1 AND state NOT IN ('stopped', 'failed')
+    CAST(ifnull(sum(disk_mb), 0) + (SELECT ifnull(sum((size_bytes + 1048575) / 1048576), 0)
+        FROM snapshots WHERE snapshots.node = ?1) AS INTEGER) AS disk_mb
+FROM sandboxes WHERE sandboxes.node = ?1 AND state NOT IN ('stopped', 'failed')
 `
 
 type UsageOfNodeRow struct {
@@ -1012,8 +1781,9 @@ func (q *Queries) UsageOfNode(ctx context.Context, node string) (UsageOfNodeRow,
 const usageOfProject = `-- name: UsageOfProject :one
 SELECT CAST(ifnull(sum(state <> 'hibernated'), 0) AS INTEGER) AS sandboxes,
     CAST(ifnull(sum(iif(state <> 'hibernated', memory_mb, 0)), 0) AS INTEGER) AS memory_mb,
-    CAST(ifnull(sum(disk_mb), 0) AS INTEGER) AS disk_mb
-FROM sandboxes WHERE project = ?1 AND state NOT IN ('stopped', 'failed')
+    CAST(ifnull(sum(disk_mb), 0) + (SELECT ifnull(sum((size_bytes + 1048575) / 1048576), 0)
+        FROM snapshots WHERE snapshots.project = ?1) AS INTEGER) AS disk_mb
+FROM sandboxes WHERE sandboxes.project = ?1 AND state NOT IN ('stopped', 'failed') AND origin <> 'restore'
 `
 
 type UsageOfProjectRow struct {
@@ -1022,7 +1792,8 @@ type UsageOfProjectRow struct {
 	DiskMb    int64
 }
 
-// A hibernated sandbox holds its disk only.
+// A hibernated sandbox holds its disk only, a snapshot what it takes on the disk. The machine
+// that a restore starts takes the place of another of the project.
 func (q *Queries) UsageOfProject(ctx context.Context, project string) (UsageOfProjectRow, error) {
 	row := q.db.QueryRowContext(ctx, usageOfProject, project)
 	var i UsageOfProjectRow

@@ -87,6 +87,8 @@ const (
 	FilesArchiveProcedure = "/ramet.agent.v1.Files/Archive"
 	// FilesExtractProcedure is the fully-qualified name of the Files's Extract RPC.
 	FilesExtractProcedure = "/ramet.agent.v1.Files/Extract"
+	// FilesHashProcedure is the fully-qualified name of the Files's Hash RPC.
+	FilesHashProcedure = "/ramet.agent.v1.Files/Hash"
 )
 
 // MachineClient is a client for the ramet.agent.v1.Machine service.
@@ -591,6 +593,8 @@ type FilesClient interface {
 	// Archive streams a file or directory as a tar, Extract unpacks one into a directory.
 	Archive(context.Context, *v1.ArchiveRequest) (*connect.ServerStreamForClient[v1.Chunk], error)
 	Extract(context.Context) (*connect.ClientStreamForClientSimple[v1.ExtractRequest, v1.ExtractResponse], error)
+	// Hash reads regular files and answers for each in turn. It follows no links.
+	Hash(context.Context, *v1.HashRequest) (*connect.ServerStreamForClient[v1.HashResponse], error)
 }
 
 // NewFilesClient constructs a client for the ramet.agent.v1.Files service. By default, it uses the
@@ -664,6 +668,12 @@ func NewFilesClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			connect.WithSchema(filesMethods.ByName("Extract")),
 			connect.WithClientOptions(opts...),
 		),
+		hash: connect.NewClient[v1.HashRequest, v1.HashResponse](
+			httpClient,
+			baseURL+FilesHashProcedure,
+			connect.WithSchema(filesMethods.ByName("Hash")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -679,6 +689,7 @@ type filesClient struct {
 	setAttributes *connect.Client[v1.SetAttributesRequest, v1.FileInfo]
 	archive       *connect.Client[v1.ArchiveRequest, v1.Chunk]
 	extract       *connect.Client[v1.ExtractRequest, v1.ExtractResponse]
+	hash          *connect.Client[v1.HashRequest, v1.HashResponse]
 }
 
 // Read calls ramet.agent.v1.Files.Read.
@@ -751,6 +762,11 @@ func (c *filesClient) Extract(ctx context.Context) (*connect.ClientStreamForClie
 	return c.extract.CallClientStreamSimple(ctx)
 }
 
+// Hash calls ramet.agent.v1.Files.Hash.
+func (c *filesClient) Hash(ctx context.Context, req *v1.HashRequest) (*connect.ServerStreamForClient[v1.HashResponse], error) {
+	return c.hash.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // FilesHandler is an implementation of the ramet.agent.v1.Files service.
 type FilesHandler interface {
 	Read(context.Context, *v1.ReadRequest, *connect.ServerStream[v1.ReadResponse]) error
@@ -765,6 +781,8 @@ type FilesHandler interface {
 	// Archive streams a file or directory as a tar, Extract unpacks one into a directory.
 	Archive(context.Context, *v1.ArchiveRequest, *connect.ServerStream[v1.Chunk]) error
 	Extract(context.Context, *connect.ClientStream[v1.ExtractRequest]) (*v1.ExtractResponse, error)
+	// Hash reads regular files and answers for each in turn. It follows no links.
+	Hash(context.Context, *v1.HashRequest, *connect.ServerStream[v1.HashResponse]) error
 }
 
 // NewFilesHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -834,6 +852,12 @@ func NewFilesHandler(svc FilesHandler, opts ...connect.HandlerOption) (string, h
 		connect.WithSchema(filesMethods.ByName("Extract")),
 		connect.WithHandlerOptions(opts...),
 	)
+	filesHashHandler := connect.NewServerStreamHandlerSimple(
+		FilesHashProcedure,
+		svc.Hash,
+		connect.WithSchema(filesMethods.ByName("Hash")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/ramet.agent.v1.Files/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case FilesReadProcedure:
@@ -856,6 +880,8 @@ func NewFilesHandler(svc FilesHandler, opts ...connect.HandlerOption) (string, h
 			filesArchiveHandler.ServeHTTP(w, r)
 		case FilesExtractProcedure:
 			filesExtractHandler.ServeHTTP(w, r)
+		case FilesHashProcedure:
+			filesHashHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -903,4 +929,8 @@ func (UnimplementedFilesHandler) Archive(context.Context, *v1.ArchiveRequest, *c
 
 func (UnimplementedFilesHandler) Extract(context.Context, *connect.ClientStream[v1.ExtractRequest]) (*v1.ExtractResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ramet.agent.v1.Files.Extract is not implemented"))
+}
+
+func (UnimplementedFilesHandler) Hash(context.Context, *v1.HashRequest, *connect.ServerStream[v1.HashResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("ramet.agent.v1.Files.Hash is not implemented"))
 }

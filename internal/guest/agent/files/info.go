@@ -64,6 +64,7 @@ func fromStat(path string, st *unix.Stat_t) *agentv1.FileInfo {
 	info := &agentv1.FileInfo{
 		Path: path, Type: "other", Size: uint64(st.Size), Mode: st.Mode & modeBits,
 		Uid: st.Uid, Gid: st.Gid, ModifiedUnixNanos: st.Mtim.Nano(),
+		ChangedUnixNanos: st.Ctim.Nano(), Inode: st.Ino,
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:

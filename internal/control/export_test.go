@@ -1,0 +1,11 @@
+package control
+
+import "ramet.dev/ramet/internal/sandbox"
+
+// Idle does what happens when a sandbox's idle timeout is over.
+func (c *Control) Idle(project string, id sandbox.ID) error {
+	return c.idle(project, id, "a test says so")
+}
+
+// BeginClose does what Close begins with: every operation is cancelled when it returns.
+func (c *Control) BeginClose() { c.close(errClosing) }
