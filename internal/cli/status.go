@@ -134,6 +134,7 @@ func (p *program) printStatus(s statusJSON) error {
 		{"Node", s.Node + ", region " + s.Region},
 		{"Sandboxes", statusCounts(s.Sandboxes)},
 		{"Warm pool", poolStatus(s.Capacity)},
+		{"Started ahead", waitingStatus(s.Capacity)},
 	}
 	if s.Home != "" {
 		rows = append(rows, [2]string{"Data", s.Home})
@@ -177,6 +178,14 @@ func poolStatus(c *v1.Capacity) string {
 		}
 	}
 	return out
+}
+
+// waitingStatus says how many processes wait for forks and wakes, and what they cost.
+func waitingStatus(c *v1.Capacity) string {
+	if c == nil || c.WaitingSize == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d machines for forks and wakes (about 30 MB each)", c.Waiting, c.WaitingSize)
 }
 
 func statusCounts(counts map[string]int) string {
