@@ -57,7 +57,7 @@ func Serve(ctx context.Context, port Port, handler http.Handler, logger *slog.Lo
 		cancel()
 		_ = l.Close()
 		sessions.Wait()
-		calls.wait.Wait()
+		calls.end()
 	}()
 	for {
 		conn, err := l.Accept(ctx)
@@ -78,14 +78,43 @@ func Serve(ctx context.Context, port Port, handler http.Handler, logger *slog.Lo
 }
 
 // inFlight lets Serve wait for handlers, which outlive their session while they
-// notice that it has ended.
+// notice that it has ended. One may even begin after it: a WaitGroup must not grow
+// from zero while somebody waits.
 type inFlight struct {
 	next http.Handler
-	wait sync.WaitGroup
+
+	mu    sync.Mutex
+	calls int           // guarded by mu
+	over  chan struct{} // guarded by mu; nil until end; closed with the last call
 }
 
 func (f *inFlight) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f.wait.Add(1)
-	defer f.wait.Done()
+	f.mu.Lock()
+	if f.over != nil {
+		f.mu.Unlock()
+		return // its session is gone
+	}
+	f.calls++
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.calls--
+		if f.calls == 0 && f.over != nil {
+			close(f.over)
+		}
+	}()
 	f.next.ServeHTTP(w, r)
+}
+
+// end lets no more calls begin and waits for those in flight. It is called once.
+func (f *inFlight) end() {
+	f.mu.Lock()
+	over := make(chan struct{})
+	f.over = over
+	if f.calls == 0 {
+		close(over)
+	}
+	f.mu.Unlock()
+	<-over
 }
