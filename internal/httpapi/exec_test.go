@@ -247,8 +247,30 @@ func TestProgramThatCannotStart(t *testing.T) {
 func TestServerShutdownEndsStreams(t *testing.T) {
 	e := start(t, options{})
 	id := e.create()
-	_, r := e.openStream(t.Context(), "POST", "/v1/sandboxes/"+id+"/exec", `{"language":"bash","code":"printf half; echo >&2; sleep 60"}`)
-	if ev := readEvent(t, r); ev.Type != "stderr" {
+	// Output and errors come by two pipes, in whatever order: half a line has to be
+	// on its way before the other one is asked for.
+	res, r := e.openStream(t.Context(), "POST", "/v1/sandboxes/"+id+"/exec",
+		`{"language":"bash","code":"trap 'echo >&2' USR1; echo go; sleep 0.1; printf half; while :; do sleep 0.05; done"}`)
+	if ev := readEvent(t, r); ev.Type != "stdout" || string(ev.Data) != `"go"` {
+		t.Fatalf("%+v", ev)
+	}
+	run := res.Header.Get("X-Run-Id")
+	waitFor(t, 20*time.Second, "half a line was printed", func() bool {
+		_, body := e.do("GET", "/v1/sandboxes/"+id+"/processes", "")
+		var list rametv1.ProcessList
+		if err := json.Unmarshal(body, &list); err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Processes) == 1 && list.Processes[0].NextSeq > 2
+	})
+	if res, body := e.do("POST", "/v1/sandboxes/"+id+"/processes/"+run+"/signal", `{"signal":"USR1"}`); res.StatusCode != 204 {
+		t.Fatalf("%d %s", res.StatusCode, body)
+	}
+	ev := readEvent(t, r)
+	for ev.Type == "stderr" && string(ev.Data) != `""` {
+		ev = readEvent(t, r) // of the shell, whose sleep was interrupted
+	}
+	if ev.Type != "stderr" {
 		t.Fatalf("%+v", ev)
 	}
 	e.api.Drain()
