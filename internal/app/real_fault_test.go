@@ -232,6 +232,58 @@ func TestRealFullDiskFailsCreatesCleanly(t *testing.T) {
 	s.call(t, "DELETE", b.path(""), nil, nil)
 }
 
+// TestRealFullDiskFailsSavesCleanly fills the filesystem of the snapshots. What cannot be
+// saved or forked goes on running, and nothing is left of the attempts.
+func TestRealFullDiskFailsSavesCleanly(t *testing.T) {
+	home := freshHome(t)
+	small := filepath.Join(home, "snapshots")
+	if err := os.Mkdir(small, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=128m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(small, 0); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	s := ownServer(t, home, nil)
+	b := s.create(t, nil)
+	b.mustPython("x = 41")
+	fill := filepath.Join(small, ".fill")
+	f, err := os.Create(fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(f, zeros{}); err == nil {
+		t.Fatal("the disk did not fill")
+	}
+	f.Close()
+	for path, body := range map[string]obj{
+		"/hibernate": {}, "/checkpoints": {"kind": "full"}, "/fork": {"n": 2},
+	} {
+		status, answer := s.do(t, "POST", b.path(path), body)
+		if status != 503 || !strings.Contains(string(answer), "disk is full") {
+			t.Errorf("%s on a full disk: %d %s", path, status, answer)
+		}
+		if got := b.mustPython("x += 1; print(x)"); !strings.HasPrefix(got, "4") {
+			t.Errorf("after %s it says %q", path, got)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(small, "[^.]*")); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	s.call(t, "POST", b.path("/hibernate"), nil, nil)
+	if got := b.mustPython("print(x)"); got != "44\n" {
+		t.Errorf("after the wake it says %q", got)
+	}
+	s.call(t, "DELETE", b.path(""), nil, nil)
+}
+
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
