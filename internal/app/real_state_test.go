@@ -54,11 +54,13 @@ func newColony(t *testing.T) *colony {
 	c.Worker, err = worker.New(t.Context(), worker.Config{
 		Dir: filepath.Join(c.dir, "instances"), SnapshotDir: filepath.Join(c.dir, "snapshots"),
 		Driver: a.driver, Templates: a.workerTemplate, Build: a.build, Network: network.New(network.Config{}),
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Waiting: worker.WaitingConfig{Size: 2, Kind: worker.PoolKind{Template: "default", Shape: sandbox.DefaultShape()}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.StartWaiting()
 	t.Cleanup(func() {
 		left, err := c.Left()
 		for _, id := range left {
