@@ -136,7 +136,8 @@ func TestPoolHandsOffThePolicyAndNoOldDenials(t *testing.T) {
 			serveAgent(g, conn)
 		},
 		Network: func(g *fake.Guest, conn net.Conn) {
-			if _, err := conn.Write(datagram(before)); err != nil {
+			// A refill that the test's end cuts short has a machine that never runs.
+			if _, err := conn.Write(datagram(before)); err != nil && !errors.Is(err, net.ErrClosed) {
 				t.Error(err)
 			}
 			close(tried.of(g))
