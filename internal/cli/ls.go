@@ -236,6 +236,9 @@ func cameOf(sb *v1.Sandbox) string {
 
 // stopTimes says what happens to a sandbox by itself, or nothing when nothing does.
 func stopTimes(sb *v1.Sandbox) string {
+	if sb.Status == "stopped" || sb.Status == "failed" {
+		return ""
+	}
 	var what []string
 	if sb.IdleTimeoutS != 0 {
 		then := "hibernates"

@@ -55,7 +55,7 @@ func (c *Control) runMerge(ctx context.Context, parent, winner sandbox.Sandbox) 
 	defer releaseWinner()
 	data := map[string]string{"parent": string(parent.ID), "winner": string(winner.ID)}
 	keep, give, err := c.store.Swap(ctx, parent, winner, opDelete, opMerge,
-		store.Event{Type: "merged", Cause: causeMerge, Reason: "it goes on as sandbox " + winner.ID.String(), Data: data},
+		store.Event{Type: "merged", Cause: causeMerge, Reason: "it goes on with the machine of sandbox " + winner.ID.String(), Data: data},
 		store.Event{Cause: causeMerge, Reason: "it was merged into sandbox " + parent.ID.String(), Data: data})
 	if err != nil {
 		return mergeResult{}, err

@@ -32,7 +32,7 @@ func (s *Server) SetEgress(w http.ResponseWriter, r *http.Request, id rametv1.Sa
 		s.writeError(w, r, err)
 		return
 	}
-	s.writeJSON(w, r, toSandbox(sb))
+	s.writeSandbox(w, r, sb)
 }
 
 func egressPolicy(p rametv1.EgressPolicy) sandbox.EgressPolicy {

@@ -25,6 +25,9 @@ type Event struct {
 }
 
 func insertEvent(ctx context.Context, q *storedb.Queries, now time.Time, sb sandbox.Sandbox, e Event) error {
+	if sb.Origin == sandbox.OriginRestore {
+		return nil // nobody knows the record; what happens is told of the sandbox that goes back
+	}
 	if e.Data == nil {
 		e.Data = map[string]string{}
 	}

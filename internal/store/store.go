@@ -74,7 +74,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	reads := newStatements(reader)
 	return &Store{
 		writer: writer, reader: reader, read: storedb.New(reads), reads: reads, writes: newStatements(writer),
-		now: time.Now, changed: make(chan struct{}),
+		now: now, changed: make(chan struct{}),
 	}, nil
 }
 
@@ -199,3 +199,6 @@ func (s *Store) Purge(ctx context.Context, ended, events, answers time.Time) err
 		return nil
 	})
 }
+
+// now has the precision of the records, so that what a change returns is what is read later.
+func now() time.Time { return time.Now().Truncate(time.Microsecond) }

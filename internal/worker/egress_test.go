@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -136,7 +137,8 @@ func TestPoolHandsOffThePolicyAndNoOldDenials(t *testing.T) {
 			serveAgent(g, conn)
 		},
 		Network: func(g *fake.Guest, conn net.Conn) {
-			if _, err := conn.Write(datagram(before)); err != nil {
+			// A refill that the test's end cuts short has a machine that ends before.
+			if _, err := conn.Write(datagram(before)); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.EPIPE) {
 				t.Error(err)
 			}
 			close(tried.of(g))

@@ -808,7 +808,7 @@ type SandboxEvent struct {
 	Time  time.Time `json:"time"`
 
 	// Type The status that the sandbox got (`creating`, `running`, `hibernating`, `hibernated`, `waking`, `stopping`, `stopped`, `failed`), `create_failed`,
-	// `updated`, `egress_changed`, or what else happened: `forking` and `forked`, `merged`, `restoring` and `restored`, `checkpointing`, `checkpoint_made`, `checkpoint_failed`,
+	// `updated`, `egress_changed`, or what else happened: `forking` and `forked`, `merged` and `renamed`, `restoring` and `restored`, `checkpointing`, `checkpoint_made`, `checkpoint_failed`,
 	// `checkpoint_deleted`, `space_made`, `space_deleted`, `hibernate_failed`, `wake_failed`, `unresponsive`, `responsive`, `egress_denied`. Skip types you do not know.
 	Type string `json:"type"`
 }

@@ -25,7 +25,7 @@ func TestRealContainer(t *testing.T) {
 		home = config.Home(filepath.Join(os.TempDir(), "ramet-test-home"))
 	}
 	err := app.Prepare(ctx, config.Server{
-		Home: string(home), Driver: "qemu", Accel: "auto", LogFormat: "text", LogLevel: "info",
+		Home: string(home), Listen: "127.0.0.1:0", Driver: "qemu", Accel: "auto", LogFormat: "text", LogLevel: "info",
 		GuestCA: "host", Region: "local", Node: "test", Template: image.DefaultName,
 	})
 	if err != nil {

@@ -33,7 +33,7 @@ func TestRealFloors(t *testing.T) {
 	defer cancel()
 	home := config.Home(testHome())
 	err := app.Prepare(ctx, config.Server{
-		Home: string(home), Driver: "qemu", Accel: "auto", LogFormat: "text", LogLevel: "info",
+		Home: string(home), Listen: "127.0.0.1:0", Driver: "qemu", Accel: "auto", LogFormat: "text", LogLevel: "info",
 		GuestCA: "host", Region: "local", Node: "test", Template: image.DefaultName,
 	})
 	if err != nil {

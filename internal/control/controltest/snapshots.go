@@ -270,6 +270,7 @@ func (m *Machines) Snapshots() ([]sandbox.SnapshotID, error) {
 // Instances lists the folders of machines.
 func (m *Machines) Instances() ([]sandbox.InstanceID, error) {
 	names, err := folders(m.dir)
+	err = errors.Join(err, m.step("inventory"))
 	list := make([]sandbox.InstanceID, len(names))
 	for i, n := range names {
 		list[i] = sandbox.InstanceID(n)
