@@ -157,7 +157,7 @@ func startProgram(t *testing.T, home string) *programServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "up", "--data", home, "--listen", "127.0.0.1:0", "--node", "test", "--pool-size", "0")
+	cmd := exec.Command(program, "up", "--data", home, "--listen", "127.0.0.1:0", "--node", "test", "--pool-size", "0", "--waiting-machines", "0")
 	cmd.Env = append(os.Environ(), "RAMET_CONFIG=/dev/null")
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
