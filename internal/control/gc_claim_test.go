@@ -13,22 +13,17 @@ import (
 func TestGCLeavesAMachineThatIsBeingClaimed(t *testing.T) {
 	n := ready(t, 1)
 	collected, listed := make(chan error, 1), make(chan struct{})
-	n.machines.OnStep = func(step string) error {
-		switch step {
-		case "inventory":
-			close(listed)
-		case "claimed":
-			go func() {
-				_, err := n.GC(context.Background(), false)
-				collected <- err
-			}()
-			select { // it has seen the machine
-			case <-listed:
-			case <-time.After(10 * time.Second):
-				t.Error("gc did not list the machines")
-			}
+	n.machines.OnInventory = func() { close(listed) }
+	n.machines.OnClaimed = func() {
+		go func() {
+			_, err := n.GC(context.Background(), false)
+			collected <- err
+		}()
+		select { // it has seen the machine
+		case <-listed:
+		case <-time.After(10 * time.Second):
+			t.Error("gc did not list the machines")
 		}
-		return nil
 	}
 	sb, _, err := n.Create(t.Context(), project, control.CreateRequest{})
 	if err != nil {
@@ -42,7 +37,7 @@ func TestGCLeavesAMachineThatIsBeingClaimed(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("gc does not end")
 	}
-	n.machines.OnStep = nil
+	n.machines.OnInventory = nil
 	if !n.machines.Alive(sb.Instance) {
 		t.Error("gc ended the machine of a sandbox")
 	}

@@ -39,9 +39,12 @@ type Machines struct {
 	Vanish bool
 
 	// OnStep, when set, is called at the named steps of operations: "fork.pause", "fork.child",
-	// "fork.done", "save.half", "save.whole", "save.end", "continue", "rename", "verify",
-	// "remove", "claimed" and "inventory". Its error fails the operation there; ErrKilled leaves what there is as it is.
+	// "fork.done", "save.half", "save.whole", "save.end", "continue", "rename", "verify" and
+	// "remove". Its error fails the operation there; ErrKilled leaves what there is as it is.
 	OnStep func(step string) error
+	// OnClaimed and OnInventory, when set, are called when a machine was claimed and when
+	// Instances has looked which there are.
+	OnClaimed, OnInventory func()
 	// OnCold, when set, says why a snapshot's memory does not fit, "" when it does.
 	OnCold func(id sandbox.SnapshotID) string
 	// OldAgents makes every guest that starts after it one of an old version.
@@ -174,8 +177,8 @@ func (m *Machines) Claim(ctx context.Context, r control.StartRequest) (control.S
 	}
 	r.Sandbox.ID, r.Sandbox.Instance, r.Sandbox.TemplateHash = sandbox.NewID(), sandbox.NewInstanceID(), "of-the-machine"
 	started, err := m.Start(ctx, r)
-	if err == nil {
-		err = m.step("claimed")
+	if err == nil && m.OnClaimed != nil {
+		m.OnClaimed()
 	}
 	started.ID = r.Sandbox.ID
 	return started, err == nil, err

@@ -270,7 +270,9 @@ func (m *Machines) Snapshots() ([]sandbox.SnapshotID, error) {
 // Instances lists the folders of machines.
 func (m *Machines) Instances() ([]sandbox.InstanceID, error) {
 	names, err := folders(m.dir)
-	err = errors.Join(err, m.step("inventory"))
+	if m.OnInventory != nil {
+		m.OnInventory()
+	}
 	list := make([]sandbox.InstanceID, len(names))
 	for i, n := range names {
 		list[i] = sandbox.InstanceID(n)
