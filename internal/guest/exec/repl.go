@@ -232,6 +232,9 @@ func (r *repl) done(in *interpreter, m *message) error {
 	if c == nil || c.req.ID != m.ID {
 		return fmt.Errorf("the interpreter ended call %d, which does not run", m.ID)
 	}
+	if err := in.learnLocked(m.Numbers); err != nil {
+		return err
+	}
 	in.flushLocked(c.run)
 	if m.Result != nil {
 		c.run.result(m.Result)
@@ -339,6 +342,11 @@ func (r *repl) renew(n Renewal) error {
 	in.owed.reseed = in.owed.reseed || n.Reseed
 	if !in.ready || n.Later && r.active == nil {
 		return nil // it is told when it is ready, or with its next call
+	}
+	if n.Reseed {
+		if err := in.seeds.renew(); err != nil {
+			r.s.log.Warn("renew random numbers in place", "error", err) // it reseeds itself, a moment later
+		}
 	}
 	frames, err := in.settleLocked()
 	if err != nil || len(frames) == 0 {
