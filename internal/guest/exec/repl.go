@@ -339,6 +339,7 @@ func (r *repl) renew(n Renewal) error {
 		return nil
 	}
 	in.owed.renamed = in.owed.renamed || n.Renamed
+	in.owed.entropy = in.owed.entropy || n.Entropy
 	in.owed.reseed = in.owed.reseed || n.Reseed
 	if !in.ready || n.Later && r.active == nil {
 		return nil // it is told when it is ready, or with its next call
@@ -363,7 +364,7 @@ func (r *repl) renew(n Renewal) error {
 }
 
 // owed is what an interpreter has yet to be told, besides a new environment.
-type owed struct{ renamed, reseed bool }
+type owed struct{ renamed, entropy, reseed bool }
 
 // settleLocked returns the frames that tell the interpreter what it is owed. They
 // must be sent before any other.
@@ -378,8 +379,12 @@ func (in *interpreter) settleLocked() ([]byte, error) {
 		}
 		frames = frame
 	}
-	if o.reseed {
-		frame, err := encodeFrame(&request{Op: "reseed"})
+	if o.entropy || o.reseed {
+		r := request{Op: "entropy"}
+		if o.reseed {
+			r.Op = "reseed"
+		}
+		frame, err := encodeFrame(&r)
 		if err != nil {
 			return nil, err
 		}

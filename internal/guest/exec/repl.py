@@ -6,8 +6,8 @@ that many bytes of JSON. Standard output and standard error are pipes that the
 agent reads, so whatever writes to descriptors 1 and 2 is captured: print, C
 code and child processes alike.
 
-From the agent: {"op":"run","id","code","env","cwd"}, {"op":"env","set","unset"}
-and {"op":"reseed"}. To the agent: {"op":"ready"}, {"op":"result"} for each
+From the agent: {"op":"run","id","code","env","cwd"}, {"op":"env","set","unset"},
+{"op":"entropy"} and {"op":"reseed"}, which is more of it. To the agent: {"op":"ready"}, {"op":"result"} for each
 displayed object, {"op":"done"} at the end of each call. "numbers" in ready and
 done says where random generators lie in memory: see new_generators.
 
@@ -682,7 +682,10 @@ def housekeeping(message):
             os.environ.pop(key, None)
         os.environ.update(message.get("set") or {})
         forget_host()
+    elif operation == "entropy":
+        reseed_openssl()
     elif operation == "reseed":
+        reseed_openssl()
         reseed()
 
 
@@ -705,6 +708,10 @@ def reseed():
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None and hasattr(numpy_random, "seed"):
         numpy_random.seed()
+
+
+def reseed_openssl():
+    """Makes OpenSSL's generator, which makes keys, start again from the kernel's."""
     ssl = sys.modules.get("ssl")
     if ssl is not None and hasattr(ssl, "RAND_add"):
         ssl.RAND_add(os.urandom(32), 32.0)

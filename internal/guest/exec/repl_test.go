@@ -292,6 +292,21 @@ func TestReseedGivesFreshRandomNumbers(t *testing.T) {
 	}
 }
 
+// OpenSSL makes keys: siblings must not share them, also when they are to draw the same random numbers.
+func TestEntropyReachesOpenSSLAndLeavesSeedsAlone(t *testing.T) {
+	f := newFixture(t, stdlib)
+	f.pythonOK(`
+import random, ssl
+random.seed(1); state = random.getstate()
+calls = []
+real = ssl.RAND_add
+ssl.RAND_add = lambda data, entropy: (calls.append(len(data)), real(data, entropy))`)
+	f.renew(Renewal{Entropy: true})
+	want(t, "entropy", f.pythonOK("print(calls, random.getstate() == state)"), "[32] True\n")
+	f.renew(Renewal{Entropy: true, Reseed: true})
+	want(t, "reseed", f.pythonOK("print(calls, random.getstate() == state)"), "[32, 32] False\n")
+}
+
 // A machine that was forked is thawed after the renewal. No number that is drawn then is one that its
 // siblings draw, in no thread: not even the first, although Python code in the main thread
 // cannot run before the others have let it.
