@@ -278,6 +278,7 @@ type event struct {
 	Message   string          `json:"message"`
 	Main      bool            `json:"main"`
 	Name      string          `json:"name"`
+	Code      string          `json:"code"` // of a stream_error
 	ProcessID string          `json:"process"`
 }
 

@@ -4,7 +4,6 @@ package app_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -36,23 +35,8 @@ func (b *box) attempts(places ...string) string {
 // denials are the events of a sandbox that say what its network refused.
 func (b *box) denials() []map[string]string {
 	b.t.Helper()
-	status, body := b.s.do(b.t, "GET", "/v1/events?follow=false&sandbox="+b.ID, nil)
-	if status != 200 {
-		b.t.Fatalf("events: %d %s", status, body)
-	}
 	var list []map[string]string
-	for line := range bytes.SplitSeq(body, []byte("\n")) {
-		data, ok := bytes.CutPrefix(line, []byte("data: "))
-		if !ok {
-			continue
-		}
-		var e struct {
-			Type string            `json:"type"`
-			Data map[string]string `json:"data"`
-		}
-		if err := json.Unmarshal(data, &e); err != nil {
-			b.t.Fatalf("%s: %v", data, err)
-		}
+	for _, e := range b.history() {
 		if e.Type == "egress_denied" {
 			list = append(list, e.Data)
 		}

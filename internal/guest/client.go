@@ -124,6 +124,11 @@ func (c *Client) Close() error {
 }
 
 func (c *Client) fail(err error) {
+	if err == io.EOF {
+		// The end of the connection is not that of a stream, which readers of one would
+		// take it for.
+		err = io.ErrUnexpectedEOF
+	}
 	c.once.Do(func() {
 		c.err = err
 		close(c.closed)

@@ -25,7 +25,8 @@ import (
 type agent struct {
 	agentv1connect.UnimplementedMachineHandler
 	agentv1connect.UnimplementedFilesHandler
-	hello func(context.Context) error
+	hello     func(context.Context) error
+	afterRead func(context.Context) // before the end of a Read
 }
 
 func (a *agent) Hello(ctx context.Context, _ *agentv1.HelloRequest) (*agentv1.HelloResponse, error) {
@@ -38,12 +39,15 @@ func (a *agent) Hello(ctx context.Context, _ *agentv1.HelloRequest) (*agentv1.He
 }
 
 // Read sends as many bytes as the length asks for.
-func (a *agent) Read(_ context.Context, r *agentv1.ReadRequest, out *connect.ServerStream[agentv1.ReadResponse]) error {
+func (a *agent) Read(ctx context.Context, r *agentv1.ReadRequest, out *connect.ServerStream[agentv1.ReadResponse]) error {
 	data := make([]byte, 256<<10)
 	for sent := uint64(0); sent < r.Length; sent += uint64(len(data)) {
 		if err := out.Send(&agentv1.ReadResponse{Data: data}); err != nil {
 			return err
 		}
+	}
+	if a.afterRead != nil {
+		a.afterRead(ctx)
 	}
 	return nil
 }
@@ -202,6 +206,41 @@ func TestLostConnection(t *testing.T) {
 	<-c.Closed()
 	if c.Err() == nil {
 		t.Fatal("no reason")
+	}
+}
+
+// socket ends as the socket of a machine does that is stopped: nobody has closed our end.
+type socket struct{ net.Conn }
+
+func (s socket) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	if errors.Is(err, io.ErrClosedPipe) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// The end of the connection is no end of a stream: a machine that was stopped must not look
+// like an agent that breaks the protocol.
+func TestLostConnectionInAStream(t *testing.T) {
+	sent := make(chan struct{})
+	conn := serve(t, &agent{afterRead: func(ctx context.Context) {
+		close(sent)
+		<-ctx.Done()
+	}})
+	c := dial(t, socket{conn})
+	stream, err := c.Files().Read(t.Context(), &agentv1.ReadRequest{Length: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !stream.Receive() {
+		t.Fatal(stream.Err())
+	}
+	<-sent
+	conn.Close()
+	var e *sandbox.Error
+	if stream.Receive() || !errors.As(guest.Error(stream.Err()), &e) || e.Code != "guest_unreachable" {
+		t.Errorf("the open stream: %#v (%v)", guest.Error(stream.Err()), stream.Err())
 	}
 }
 

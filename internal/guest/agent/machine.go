@@ -147,7 +147,9 @@ func (m *Machine) refreshSteps(ctx context.Context, r *agentv1.RefreshRequest) [
 		return err
 	})
 	when(true, "renew what runs code", func() error {
-		return m.exec.Renew(exec.Renewal{Env: r.Env, Renamed: renamed, Reseed: r.Reseed, Later: r.Unused})
+		return m.exec.Renew(exec.Renewal{
+			Env: r.Env, Renamed: renamed, Entropy: len(r.Entropy) > 0, Reseed: r.Reseed, Later: r.Unused,
+		})
 	})
 	when(!m.thawed, "thaw", func() error { return m.thaw(ctx) })
 	return steps

@@ -18,6 +18,10 @@ var errFrameTooLarge = errors.New("frame is too large")
 type message struct {
 	Op string `json:"op"`
 
+	// ready and done: address and length of what random generators draw from, of those
+	// that were not told before
+	Numbers [][2]int64 `json:"numbers"`
+
 	// ready
 	Python  string `json:"python"`
 	IPython bool   `json:"ipython"`

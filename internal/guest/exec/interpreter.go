@@ -39,6 +39,7 @@ type interpreter struct {
 	broken string            // why we killed it, when it broke the protocol
 	env    map[string]string // that it knows
 	owed   owed
+	seeds  seeds
 	unsent []byte // bytes that did not fit into the socket
 }
 
@@ -207,6 +208,9 @@ func (in *interpreter) becomeReady(m *message) error {
 		return nil
 	}
 	in.ready = true
+	if err := in.learnLocked(m.Numbers); err != nil {
+		return err
+	}
 	in.r.notice = in.notice
 	in.r.s.log.Info("python interpreter is ready", "pid", in.proc.Pid, "python", m.Python, "ipython", m.IPython)
 	if frames, err := in.settleLocked(); err != nil {
@@ -304,6 +308,7 @@ func (in *interpreter) died() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	in.dead = true
+	in.seeds.forget()
 	r.interp = nil
 	if r.closed {
 		if r.active != nil {

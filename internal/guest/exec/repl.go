@@ -232,6 +232,9 @@ func (r *repl) done(in *interpreter, m *message) error {
 	if c == nil || c.req.ID != m.ID {
 		return fmt.Errorf("the interpreter ended call %d, which does not run", m.ID)
 	}
+	if err := in.learnLocked(m.Numbers); err != nil {
+		return err
+	}
 	in.flushLocked(c.run)
 	if m.Result != nil {
 		c.run.result(m.Result)
@@ -336,9 +339,15 @@ func (r *repl) renew(n Renewal) error {
 		return nil
 	}
 	in.owed.renamed = in.owed.renamed || n.Renamed
+	in.owed.entropy = in.owed.entropy || n.Entropy
 	in.owed.reseed = in.owed.reseed || n.Reseed
 	if !in.ready || n.Later && r.active == nil {
 		return nil // it is told when it is ready, or with its next call
+	}
+	if n.Reseed {
+		if err := in.seeds.renew(); err != nil {
+			r.s.log.Warn("renew random numbers in place", "error", err) // it reseeds itself, a moment later
+		}
 	}
 	frames, err := in.settleLocked()
 	if err != nil || len(frames) == 0 {
@@ -355,7 +364,7 @@ func (r *repl) renew(n Renewal) error {
 }
 
 // owed is what an interpreter has yet to be told, besides a new environment.
-type owed struct{ renamed, reseed bool }
+type owed struct{ renamed, entropy, reseed bool }
 
 // settleLocked returns the frames that tell the interpreter what it is owed. They
 // must be sent before any other.
@@ -370,8 +379,12 @@ func (in *interpreter) settleLocked() ([]byte, error) {
 		}
 		frames = frame
 	}
-	if o.reseed {
-		frame, err := encodeFrame(&request{Op: "reseed"})
+	if o.entropy || o.reseed {
+		r := request{Op: "entropy"}
+		if o.reseed {
+			r.Op = "reseed"
+		}
+		frame, err := encodeFrame(&r)
 		if err != nil {
 			return nil, err
 		}

@@ -6,9 +6,10 @@ that many bytes of JSON. Standard output and standard error are pipes that the
 agent reads, so whatever writes to descriptors 1 and 2 is captured: print, C
 code and child processes alike.
 
-From the agent: {"op":"run","id","code","env","cwd"}, {"op":"env","set","unset"}
-and {"op":"reseed"}. To the agent: {"op":"ready"}, {"op":"result"} for each
-displayed object, {"op":"done"} at the end of each call.
+From the agent: {"op":"run","id","code","env","cwd"}, {"op":"env","set","unset"},
+{"op":"entropy"} and {"op":"reseed"}, which is more of it. To the agent: {"op":"ready"}, {"op":"result"} for each
+displayed object, {"op":"done"} at the end of each call. "numbers" in ready and
+done says where random generators lie in memory: see new_generators.
 
 User code runs in the main thread, with a module of its own as __main__. SIGINT
 raises KeyboardInterrupt only while user code runs (State.active). POKE asks to
@@ -17,6 +18,7 @@ was restored in the middle of a call.
 """
 import _signal
 import _thread
+import array
 import ast
 import base64
 import builtins
@@ -62,6 +64,7 @@ class State:
     loop = None         # the event loop of top-level await
     flags = 0           # __future__ features that earlier cells switched on
     cell = 0
+    generators = {}     # that the agent knows, by module
     sources = []        # names of registered cells, oldest first
     source_size = 0
     main = _thread.get_ident()
@@ -650,6 +653,10 @@ def call(message):
     scope.leave()
     flush_output()
     restore_handlers()
+    if len(State.generators) < len(GENERATORS):
+        numbers = new_generators()
+        if numbers:
+            reply["numbers"] = numbers
     if len(reply) == 3 and reply["code"] == 0:
         send(b'{"op":"done","id":%d,"code":0}' % number)
     else:
@@ -675,7 +682,10 @@ def housekeeping(message):
             os.environ.pop(key, None)
         os.environ.update(message.get("set") or {})
         forget_host()
+    elif operation == "entropy":
+        reseed_openssl()
     elif operation == "reseed":
+        reseed_openssl()
         reseed()
 
 
@@ -698,9 +708,52 @@ def reseed():
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None and hasattr(numpy_random, "seed"):
         numpy_random.seed()
+
+
+def reseed_openssl():
+    """Makes OpenSSL's generator, which makes keys, start again from the kernel's."""
     ssl = sys.modules.get("ssl")
     if ssl is not None and hasattr(ssl, "RAND_add"):
         ssl.RAND_add(os.urandom(32), 32.0)
+
+
+def new_generators():
+    """Where the global generators keep the numbers that they draw from: pairs of an
+    address and a length, of those that the agent does not know yet.
+
+    The agent writes fresh numbers there while this process stands still in a new
+    machine, so that no thread draws what a sibling draws. reseed, which comes
+    after it, needs the main thread, and that may have to wait for others."""
+    found = []
+    for name, find in GENERATORS.items():
+        if name in sys.modules and name not in State.generators:
+            try:
+                owner, address, numbers = find(sys.modules[name])
+            except Exception:
+                continue  # another implementation, or it is in use just now
+            State.generators[name] = owner  # it stays where it is
+            found.append((address, numbers))
+    return found
+
+
+def random_numbers(module):
+    import ctypes
+    owner = module._inst
+    numbers = array.array("I", owner.getstate()[1][:-1]).tobytes()
+    memory = ctypes.string_at(id(owner), type(owner).__basicsize__)
+    return owner, id(owner) + memory.index(numbers), len(numbers)
+
+
+def numpy_numbers(module):
+    import ctypes
+    owner = module.mtrand._rand._bit_generator
+    numbers = owner.state["state"]["key"].tobytes()
+    address = owner.ctypes.state_address
+    ctypes.string_at(address, len(numbers)).index(numbers)
+    return owner, address, len(numbers)
+
+
+GENERATORS = {"random": random_numbers, "numpy.random": numpy_numbers}
 
 
 # ---- start -------------------------------------------------------------------
@@ -838,7 +891,7 @@ def start():
 def main():
     start()
     version = "%d.%d.%d" % sys.version_info[:3]
-    send(encode({"op": "ready", "python": version, "ipython": SHELL is not None}))
+    send(encode({"op": "ready", "python": version, "ipython": SHELL is not None, "numbers": new_generators()}))
     while True:
         message = receive()
         if message["op"] == "run":

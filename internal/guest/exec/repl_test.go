@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -288,6 +289,72 @@ func TestReseedGivesFreshRandomNumbers(t *testing.T) {
 	b, a := strings.Fields(before), strings.Fields(after)
 	if b[0] == a[0] || b[1] == a[1] {
 		t.Errorf("before %q, after %q", before, after)
+	}
+}
+
+// OpenSSL makes keys: siblings must not share them, also when they are to draw the same random numbers.
+func TestEntropyReachesOpenSSLAndLeavesSeedsAlone(t *testing.T) {
+	f := newFixture(t, stdlib)
+	f.pythonOK(`
+import random, ssl
+random.seed(1); state = random.getstate()
+calls = []
+real = ssl.RAND_add
+ssl.RAND_add = lambda data, entropy: (calls.append(len(data)), real(data, entropy))`)
+	f.renew(Renewal{Entropy: true})
+	want(t, "entropy", f.pythonOK("print(calls, random.getstate() == state)"), "[32] True\n")
+	f.renew(Renewal{Entropy: true, Reseed: true})
+	want(t, "reseed", f.pythonOK("print(calls, random.getstate() == state)"), "[32, 32] False\n")
+}
+
+// A machine that was forked is thawed after the renewal. No number that is drawn then is one that its
+// siblings draw, in no thread: not even the first, although Python code in the main thread
+// cannot run before the others have let it.
+func TestReseedIsBeforeAnyDrawOfAStoppedInterpreter(t *testing.T) {
+	for _, c := range []struct{ name, generator, where string }{
+		{"random in a thread", "random.random", "threading.Thread(target=draw).start()\nprint('up', flush=True)"},
+		{"numpy in a thread", "numpy.random.random", "threading.Thread(target=draw).start()\nprint('up', flush=True)"},
+		{"random in a run", "random.random", "print('up', flush=True)\ndraw()"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFixture(t, stdlib)
+			stop := filepath.Join(t.TempDir(), "stop")
+			f.pythonOK(fmt.Sprintf(`
+import numpy, os, random, threading, time
+random.seed(1); numpy.random.seed(1)
+drawn = []
+def draw():
+    while True:
+        drawn.append((time.time(), %s()))
+        if not len(drawn) %% 64 and os.path.exists(%q): return`, c.generator, stop))
+			f.pythonOK("1") // the interpreter tells of its generators at the end of a call
+			b := f.openRun(&agentv1.RunRequest{Language: "python", Code: c.where})
+			b.until("up")
+			in := f.svc.repl.interp
+			if err := in.proc.Signal(unix.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "it stands still", func() bool {
+				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", in.proc.Pid))
+				return err == nil && strings.Contains(string(stat), ") T ")
+			})
+			f.renew(Renewal{Reseed: true})
+			at := float64(time.Now().UnixNano()) / 1e9
+			if err := in.proc.Signal(unix.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(stop, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			b.rest()
+			want(t, "drawn", f.pythonOK(fmt.Sprintf(`
+for t in threading.enumerate():
+    if t is not threading.current_thread(): t.join(20)
+random.seed(1); numpy.random.seed(1)
+old = {%s() for _ in drawn}
+after = [r for t, r in drawn if t > %f]
+print(len(drawn) > len(after) > 0, any(r in old for r in after))`, c.generator, at)), "True False\n")
+		})
 	}
 }
 

@@ -180,7 +180,10 @@ type Renewal struct {
 	Env map[string]string
 	// Renamed: the machine has another name than before.
 	Renamed bool
-	// Reseed gives the global generators of random and numpy.random in the live
+	// Entropy: the kernel has fresh entropy. What makes keys in the live interpreter (OpenSSL)
+	// starts again from it, whatever else its numbers are.
+	Entropy bool
+	// Reseed implies it, and gives the global generators of random and numpy.random in the live
 	// interpreter fresh entropy. One that does not run needs none.
 	Reseed bool
 	// Later says that no code of a user can be running, so that an idle

@@ -191,6 +191,21 @@ func (p *Process) SignalGroup(sig unix.Signal) error {
 }
 
 func (p *Process) send(target int, sig unix.Signal) error {
+	return p.WhileItLasts(func() error {
+		if err := unix.Kill(target, sig); err != nil {
+			if errors.Is(err, unix.ESRCH) {
+				return os.ErrProcessDone
+			}
+			return fmt.Errorf("signal %d to %d: %w", sig, target, err)
+		}
+		return nil
+	})
+}
+
+// WhileItLasts calls f while the pid cannot become another process's, although the process may
+// have ended. It returns os.ErrProcessDone when that is too late. No process is
+// collected meanwhile.
+func (p *Process) WhileItLasts(f func() error) error {
 	p.reaper.gate.RLock()
 	defer p.reaper.gate.RUnlock()
 	select {
@@ -198,11 +213,5 @@ func (p *Process) send(target int, sig unix.Signal) error {
 		return os.ErrProcessDone
 	default:
 	}
-	if err := unix.Kill(target, sig); err != nil {
-		if errors.Is(err, unix.ESRCH) {
-			return os.ErrProcessDone
-		}
-		return fmt.Errorf("signal %d to %d: %w", sig, target, err)
-	}
-	return nil
+	return f()
 }
