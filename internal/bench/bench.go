@@ -33,7 +33,7 @@ const (
 // Options says what to measure.
 type Options struct {
 	Client *client.Client
-	// Names are those of Benchmarks; none means all.
+	// Names are those of Benchmarks; none means all but those that are measured only when asked for.
 	Names []string
 	// N is how many samples to take of each; 0 means each one's own default.
 	// Slow benchmarks take fewer, see Benchmark.Max.
@@ -53,8 +53,16 @@ type Options struct {
 // Sample is one measurement.
 type Sample struct {
 	Took time.Duration
-	// Steps are parts of Took, in milliseconds, where they are known.
+	// Steps are parts of Took, in milliseconds, where they are known, and the Step… of this package.
 	Steps map[string]float64
+	// Pause says how long the sandbox stood still that was copied; nil where none was.
+	Pause *Pause
+}
+
+// Pause is what a copy of a running sandbox meant for it, as the server says.
+type Pause struct {
+	MS         float64
+	DirtyBytes int64 // memory that was copied
 }
 
 // Probe is something that can be measured again and again. It is used by one goroutine.
@@ -98,6 +106,7 @@ const (
 	FloorUpload64M    = "agent upload 64 MB"
 	FloorDownload64M  = "agent download 64 MB"
 	FloorColdBoot     = "raw cold boot"
+	FloorSave64M      = "write + fsync 64 MB" // a new file in the server's data directory
 	// Those of a server that has a machine ready.
 	FloorHandOff          = "synced transaction + cont + agent hello"
 	FloorHandOffRoundTrip = "synced transaction + cont + agent print(1) + kill"
@@ -214,12 +223,20 @@ func (r *run) benchmark(ctx context.Context, b Benchmark) error {
 		f := newCollector(b, floor, n, r.openFloor(floor))
 		r.inTurns(ctx, c, f)
 		res.fill(c.series, b.bytes)
-		res.Floor = makeFloor(floor, f.series)
+		if res.Floor = makeFloor(floor, f.series); res.Floor != nil {
+			res.Floor.Step = b.answer
+		}
 		if f.series.err != nil {
 			r.note("the floor %q of %s failed %d times, first with: %v", floor, b.Name, f.series.failures, f.series.err)
 		}
 	}
 	res.Pool = r.session.split()
+	if res.refused != nil {
+		r.note("%s: the server has no room for more (%d samples are there): %v", b.Name, res.N, res.refused)
+		if res.N == 0 && res.Failures == 0 {
+			return r.over(ctx, res)
+		}
+	}
 	return r.add(ctx, res)
 }
 
@@ -234,6 +251,11 @@ func (r *run) floorOf(b Benchmark) string {
 // add takes a result into the report. It returns an error when the run is over.
 func (r *run) add(ctx context.Context, res Result) error {
 	r.report.Results = append(r.report.Results, res)
+	return r.over(ctx, res)
+}
+
+// over returns an error when the run ends with a result.
+func (r *run) over(ctx context.Context, res Result) error {
 	if ctx.Err() != nil {
 		r.report.Interrupted = true
 		return context.Cause(ctx)
@@ -270,7 +292,7 @@ func round3(f float64) float64 { return math.Round(f*1000) / 1000 }
 func pick(names []string) ([]Benchmark, error) {
 	all := Benchmarks()
 	if len(names) == 0 {
-		return all, nil
+		return slices.DeleteFunc(all, func(b Benchmark) bool { return b.Asked }), nil
 	}
 	var list []Benchmark
 	for _, b := range all {

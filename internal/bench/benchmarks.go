@@ -12,12 +12,16 @@ type Benchmark struct {
 	About string // one line for people
 	// Default is how many samples are taken; Max is the most that --n gives.
 	Default, Max int
+	// Asked ones are measured only when they are named.
+	Asked bool
 
 	warm      int    // calls between the cold sample and the others that are not kept
 	bytes     int64  // what a sample moves, for MB/s
 	floor     string // what it is compared with; without open: what is measured
 	poolFloor string // likewise, when the server has a warm pool; "": as without
 	pool      poolUse
+	answer    string // the step that is compared with the floor, "": the whole sample
+	refusable bool   // a server without room for it has not failed
 	// open makes the probe. whole takes all samples by itself instead.
 	open  func(context.Context, *session) (Probe, error)
 	whole func(ctx context.Context, s *session, n int, r *Result)
@@ -52,7 +56,7 @@ const (
 
 // Benchmarks is the table of all, in the order in which they run.
 func Benchmarks() []Benchmark {
-	return slices.Concat(creates(), calls(), files(), belowTheServer())
+	return slices.Concat(creates(), calls(), files(), forks(), saves(), belowTheServer(), scaling())
 }
 
 // creates are about making sandboxes and ending them; see creates.go, refill.go and burst.go.
@@ -82,6 +86,36 @@ func files() []Benchmark {
 		{Name: "download_256k", About: "256 KB from a file", Default: 50, Max: many, warm: 5, bytes: small, floor: FloorDownload256K, open: openDownload(small)},
 		{Name: "upload_64m", About: "64 MB into a file", Default: 5, Max: 50, bytes: large, floor: FloorUpload64M, open: openUpload(large)},
 		{Name: "download_64m", About: "64 MB from a file", Default: 5, Max: 50, bytes: large, floor: FloorDownload64M, open: openDownload(large)},
+	}
+}
+
+// forks are about sandboxes that are copied while they run; see fork.go.
+func forks() []Benchmark {
+	return []Benchmark{
+		{Name: "fork_first", About: "the first fork of a fresh sandbox, one child", Default: 30, Max: 1000, answer: StepFirstAnswer, floor: FloorRefill, open: openForkFirst},
+		{Name: "fork_1", About: "fork a running sandbox, one child", Default: 40, Max: 1000, warm: 1, answer: StepFirstAnswer, floor: FloorRefill, open: openFork(1)},
+		{Name: "fork_5", About: "fork a running sandbox, five children", Default: 10, Max: 200, refusable: true, open: openFork(5)},
+		{Name: "fork_32", About: "fork a running sandbox, 32 children", Default: 3, Max: 20, refusable: true, open: openFork(32)},
+		{Name: "merge", About: "merge a child into its parent", Default: 20, Max: 200, warm: 1, open: openMerge},
+	}
+}
+
+// saves are about sandboxes that are put on the disk and come back; see hibernate.go.
+func saves() []Benchmark {
+	return []Benchmark{
+		{Name: "hibernate", About: "hibernate a sandbox with 64 MB of dirty memory", Default: 20, Max: 200, warm: 1, floor: FloorSave64M, open: openHibernate},
+		{Name: "wake", About: "wake a sandbox with 64 MB of dirty memory", Default: 20, Max: 200, warm: 1, answer: StepFirstAnswer, floor: FloorRefill, open: openWake},
+		{Name: "checkpoint", About: "make a full checkpoint of a running sandbox", Default: 20, Max: 200, warm: 1, open: openCheckpoint},
+		{Name: "restore_checkpoint", About: "take a sandbox back to a full checkpoint", Default: 20, Max: 200, warm: 1, answer: StepFirstAnswer, floor: FloorRefill, open: openRestore},
+	}
+}
+
+// scaling is what forks cost when something grows; see scaling.go.
+func scaling() []Benchmark {
+	return []Benchmark{
+		{Name: ScaleDirty, About: "fork(1) against dirty memory", Default: 3, Max: 50, Asked: true, whole: scaleDirty},
+		{Name: ScaleSiblings, About: "fork(1) against the number of siblings that run", Default: 3, Max: 50, Asked: true, whole: scaleSiblings},
+		{Name: ScaleDepth, About: "fork(1) against depth: a child of a child", Default: 3, Max: 50, Asked: true, whole: scaleDepth},
 	}
 }
 

@@ -5,6 +5,10 @@ type Budget struct {
 	P50MS, P95MS, P99MS float64
 	// FloorRatio is the most that the median may be, in medians of the floor.
 	FloorRatio float64
+	// Step is the step that P50MS is of, "" for the whole sample.
+	Step string
+	// PausedMS is the most that the sandbox shall stand still that is copied, at the median.
+	PausedMS float64
 	// WithPool is a budget for servers that have a warm pool.
 	WithPool bool
 }
@@ -20,9 +24,29 @@ func Budgets(isolation string) map[string]Budget {
 		"hot_exec":    {P50MS: 5},
 		"roundtrip":   {P50MS: 30, P95MS: 78, P99MS: 188, WithPool: true},
 		"refill":      {FloorRatio: 1.3},
+		"fork_first":  {PausedMS: PauseBudgetMS(0)},
+		"fork_1":      {P50MS: 170, Step: StepFirstAnswer, PausedMS: PauseBudgetMS(0)},
+		"fork_5":      {P50MS: 700, Step: StepAllAnswers},
+		"merge":       {P50MS: 50},
+		"hibernate":   {P50MS: 300},
+		"wake":        {P50MS: 400},
 		"upload_256k": {P50MS: 15},
 		"upload_64m":  {FloorRatio: 1 / 0.7},
 	}
+}
+
+// PauseBudgetMS is the most that a sandbox shall stand still while it is copied,
+// for what it has written since it was copied before, in MB; 0 is no wish.
+func PauseBudgetMS(dirtyMB int) float64 {
+	switch {
+	case dirtyMB <= 4:
+		return 25
+	case dirtyMB <= 64:
+		return 60
+	case dirtyMB <= 300:
+		return 200
+	}
+	return 0
 }
 
 // median is the budget for a result's median in milliseconds, or 0.

@@ -1,12 +1,21 @@
 package bench
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
-// inOne measures f in one sandbox.
-func (s *session) inOne(ctx context.Context, f func(ctx context.Context, id string) (Sample, error)) (Probe, error) {
+// inOne measures f in one sandbox, in which each of prepare was done.
+func (s *session) inOne(ctx context.Context, f func(ctx context.Context, id string) (Sample, error), prepare ...func(ctx context.Context, id string) error) (Probe, error) {
 	id, _, err := s.create(ctx)
 	if err != nil {
 		return Probe{}, err
+	}
+	for _, p := range prepare {
+		if err := p(ctx, id); err != nil {
+			_, rerr := s.remove(ctx, id)
+			return Probe{}, errors.Join(err, rerr)
+		}
 	}
 	return Probe{
 		Once: func(ctx context.Context) (Sample, error) { return f(ctx, id) },

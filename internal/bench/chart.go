@@ -26,6 +26,7 @@ const (
 	inkFaint  = "#6b7785"
 	inkGrid   = "#e3e7ec"
 	inkOurs   = "#3b76b0"
+	inkPale   = "#b9d0e6"
 	inkOthers = "#a0a8b2"
 	inkFloor  = "#111111"
 	inkBudget = "#d9730d"
@@ -33,11 +34,12 @@ const (
 
 // WriteChart draws a report as SVG: for each benchmark that was timed a bar to
 // its median, a whisker to its 99th percentile, and marks for its floor and its
-// budget, on a logarithmic axis.
+// budget, on a logarithmic axis. What a step is compared of has a pale bar to that
+// step. A report of a scaling run alone gets its chart, WriteScaleChart.
 func WriteChart(w io.Writer, r *Report) error {
 	groups := chartGroups(r)
 	if len(groups) == 0 {
-		return ErrNothingToDraw
+		return WriteScaleChart(w, r)
 	}
 	d := &drawing{axis: newAxis(r.Results, Budgets(r.Host.Isolation)), budgets: Budgets(r.Host.Isolation)}
 	d.groups(groups)
@@ -49,7 +51,7 @@ func WriteChart(w io.Writer, r *Report) error {
 	out.add(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="system-ui, 'DejaVu Sans', sans-serif" font-size="12">`, chartWidth, height, chartWidth, height)
 	out.element("title", "ramet bench, "+r.Host.Time.Format("2006-01-02"))
 	out.add(`<rect width="100%%" height="100%%" fill="#ffffff"/>`)
-	out.head()
+	out.head(strings.Contains(d.b.String(), inkPale))
 	out.grid(bottom)
 	out.b.WriteString(d.b.String())
 	for i, line := range caption {
@@ -110,7 +112,7 @@ func newAxis(results []Result, budgets map[string]Budget) axis {
 		if r.Times == nil || r.P50MS <= 0 {
 			continue
 		}
-		all := []float64{r.P50MS, r.P99MS, budgets[r.Name].median(r)} // 0: not drawn
+		all := []float64{r.P50MS, r.P99MS, r.stepP50(r.compared(budgets[r.Name])), budgets[r.Name].median(r)} // 0: not drawn
 		if r.Floor != nil {
 			all = append(all, r.Floor.P50MS)
 		}
@@ -128,6 +130,18 @@ func newAxis(results []Result, budgets map[string]Budget) axis {
 func (a axis) x(ms float64) float64 {
 	part := (math.Log10(ms) - float64(a.low)) / float64(a.high-a.low)
 	return chartLeft + part*(chartRight-chartLeft)
+}
+
+// compared is the step of a result that its floor and its budget are of, "" when
+// they are of the whole or there are none.
+func (r Result) compared(b Budget) string {
+	if r.Floor != nil && r.Floor.Step != "" {
+		return r.Floor.Step
+	}
+	if _, known := r.Steps[b.Step]; known {
+		return b.Step
+	}
+	return ""
 }
 
 // drawing is SVG that is being written.
@@ -169,21 +183,28 @@ func (d *drawing) budgetMark(x float64, y int) {
 	d.add(`<path d="M%.1f %d l5 -8 h-10 z M%.1f %d V%d" fill="%s" stroke="%s" stroke-width="1.5"/>`, x, y-3, x, y-3, y+9, inkBudget, inkBudget)
 }
 
-// head writes the title and explains the marks.
-func (d *drawing) head() {
+// legend is a mark and what it means.
+type legend struct {
+	draw  func(x float64)
+	text  string
+	width int
+}
+
+// head writes the title and explains the marks, the pale bar where there is one.
+func (d *drawing) head(pale bool) {
 	d.text(20, 28, inkText, `font-size="17" font-weight="600"`, "ramet bench: milliseconds, less is better")
 	const y = 52
 	x := 20
-	for _, mark := range []struct {
-		draw  func(x float64)
-		text  string
-		width int
-	}{
+	marks := []legend{
 		{func(x float64) { d.bar(x, x+26, y, inkOurs) }, "median", 100},
 		{func(x float64) { d.whisker(x, x+26, y) }, "up to the 99th percentile", 200},
 		{func(x float64) { d.floorMark(x+13, y) }, "floor: the same work without the server", 285},
-		{func(x float64) { d.budgetMark(x+13, y) }, "budget for the median", 180},
-	} {
+		{func(x float64) { d.budgetMark(x+13, y) }, "budget for the median", 190},
+	}
+	if pale {
+		marks = append(marks, legend{func(x float64) { d.bar(x, x+26, y, inkPale) }, "with a first call", 150})
+	}
+	for _, mark := range marks {
 		mark.draw(float64(x))
 		d.text(x+34, y+4, inkText, "", mark.text)
 		x += mark.width
@@ -227,6 +248,9 @@ func (d *drawing) row(r Result) {
 		ink = inkOthers
 	}
 	d.text(chartLeft-10, d.y+4, inkText, `text-anchor="end"`, r.Name)
+	if step := r.compared(d.budgets[r.Name]); step != "" && r.Steps[step] > r.P50MS {
+		d.bar(p50, d.axis.x(r.Steps[step]), d.y, inkPale)
+	}
 	d.bar(chartLeft, p50, d.y, ink)
 	d.whisker(p50, d.axis.x(max(r.P99MS, r.P50MS)), d.y)
 	if r.Floor != nil && r.Floor.P50MS > 0 {
@@ -235,7 +259,11 @@ func (d *drawing) row(r Result) {
 	if b := d.budgets[r.Name].median(r); b > 0 {
 		d.budgetMark(d.axis.x(b), d.y)
 	}
-	d.text(chartRight+14, d.y+4, inkText, "", fmt.Sprintf("p50 %s, p99 %s, n %d", threeDigits(r.P50MS), threeDigits(r.P99MS), r.N))
+	figures := fmt.Sprintf("p50 %s, p99 %s, n %d", threeDigits(r.P50MS), threeDigits(r.P99MS), r.N)
+	if step := r.compared(d.budgets[r.Name]); step != "" {
+		figures = fmt.Sprintf("p50 %s (%s with a call), n %d", threeDigits(r.P50MS), threeDigits(r.Steps[step]), r.N)
+	}
+	d.text(chartRight+14, d.y+4, inkText, "", figures)
 }
 
 func threeDigits(v float64) string {

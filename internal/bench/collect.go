@@ -18,6 +18,7 @@ type series struct {
 	samples  []Sample
 	failures int
 	err      error // the first failure
+	refused  error // why the server let no more sandboxes in
 	apart    int   // calls that took another way than the one that is measured
 }
 
@@ -116,6 +117,12 @@ func (c *collector) take(ctx context.Context, total int) {
 				c.stop(ctx, fmt.Errorf("%d calls: %w", c.series.apart, err))
 			}
 			continue
+		}
+		var full *refusedError
+		if c.b.refusable && errors.As(err, &full) {
+			c.series.refused = full
+			c.over = true
+			return
 		}
 		i := c.calls
 		c.calls++

@@ -30,14 +30,29 @@ type Result struct {
 	MBPerS   float64            `json:"mb_per_s,omitempty"` // MiB a second at the median
 	Steps    map[string]float64 `json:"steps,omitempty"`    // medians
 	StepsP99 map[string]float64 `json:"steps_p99,omitempty"`
+	Paused   *Paused            `json:"paused,omitempty"`
 	Pool     *PoolSplit         `json:"pool,omitempty"` // nil: the server has none
 	Rate     *Rate              `json:"rate,omitempty"`
 	Memory   *Memory            `json:"memory,omitempty"`
 	Floor    *Floor             `json:"floor,omitempty"`
+	Axis     string             `json:"axis,omitempty"` // what X of Points is
+	Points   []Point            `json:"points,omitempty"`
 	Samples  []float64          `json:"samples_ms,omitempty"` // those of Times, in order
 	Machines []MachineMemory    `json:"machines,omitempty"`
+	// Those of Steps and Paused, in the order of Samples.
+	SamplesSteps  []map[string]float64 `json:"samples_steps_ms,omitempty"`
+	SamplesPaused []float64            `json:"samples_paused_ms,omitempty"`
 
-	err error
+	err     error
+	refused error // why there are fewer samples than wanted, which is no failure
+}
+
+// Paused says how long the sandbox stood still that was copied, as the server says.
+type Paused struct {
+	P50MS   float64 `json:"p50_ms"`
+	P99MS   float64 `json:"p99_ms"`
+	MaxMS   float64 `json:"max_ms"`
+	DirtyMB float64 `json:"dirty_mb"` // copied, at the median
 }
 
 // Times sums up samples.
@@ -54,6 +69,7 @@ type Times struct {
 // Floor is what the same work costs without the server.
 type Floor struct {
 	Name    string    `json:"name"`
+	Step    string    `json:"step,omitempty"` // the step that it is the floor of; "": the whole sample
 	N       int       `json:"n"`
 	P50MS   float64   `json:"p50_ms"`
 	Samples []float64 `json:"samples_ms,omitempty"`
@@ -96,7 +112,15 @@ func (r Result) Ratio() float64 {
 	if r.Times == nil || r.Floor == nil || r.Floor.P50MS <= 0 {
 		return 0
 	}
-	return r.P50MS / r.Floor.P50MS
+	return r.stepP50(r.Floor.Step) / r.Floor.P50MS
+}
+
+// stepP50 is the median of a step, or with "" of the whole.
+func (r Result) stepP50(step string) float64 {
+	if step == "" {
+		return r.P50MS
+	}
+	return r.Steps[step]
 }
 
 // WithoutSamples is the report without its raw samples.
@@ -105,7 +129,12 @@ func (r *Report) WithoutSamples() *Report {
 	short.Results = slices.Clone(r.Results)
 	for i := range short.Results {
 		res := &short.Results[i]
-		res.Samples, res.Machines = nil, nil
+		res.Samples, res.Machines, res.SamplesSteps, res.SamplesPaused = nil, nil, nil, nil
+		res.Points = slices.Clone(res.Points)
+		for j := range res.Points {
+			p := &res.Points[j]
+			p.Samples, p.SamplesFirst, p.SamplesPaused = nil, nil, nil
+		}
 		if res.Floor != nil {
 			f := *res.Floor
 			f.Samples = nil
@@ -125,7 +154,7 @@ func (r *Result) fail(err error) {
 
 // fill takes a series over. bytes is what each sample moved.
 func (r *Result) fill(s series, bytes int64) {
-	r.Failures, r.err = s.failures, s.err
+	r.Failures, r.err, r.refused = s.failures, s.err, s.refused
 	if s.err != nil {
 		r.Error = s.err.Error()
 	}
@@ -147,7 +176,24 @@ func (r *Result) sum(samples []Sample) {
 	r.Samples = took(samples)
 	r.Times = summarise(r.Samples)
 	r.Steps, r.StepsP99 = stepPercentile(samples, 50), stepPercentile(samples, 99)
+	var bytes []float64
+	for _, s := range samples {
+		if r.Steps != nil {
+			r.SamplesSteps = append(r.SamplesSteps, s.Steps)
+		}
+		if s.Pause != nil {
+			r.SamplesPaused = append(r.SamplesPaused, s.Pause.MS)
+			bytes = append(bytes, float64(s.Pause.DirtyBytes))
+		}
+	}
+	if len(bytes) > 0 {
+		t := summarise(r.SamplesPaused)
+		r.Paused = &Paused{P50MS: t.P50MS, P99MS: t.P99MS, MaxMS: t.MaxMS, DirtyMB: round3(median(bytes) / (1 << 20))}
+	}
 }
+
+// median is the 50th percentile of values in any order, of which there is at least one.
+func median(values []float64) float64 { return percentile(slices.Sorted(slices.Values(values)), 50) }
 
 func makeFloor(name string, s series) *Floor {
 	if len(s.samples) == 0 {

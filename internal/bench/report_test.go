@@ -125,6 +125,16 @@ func TestReportJSON(t *testing.T) {
 				Rate: &Rate{Clients: 4, BurstN: 1, BurstPerS: 50, SustainedN: 6, SustainedPerS: 4.5, SustainedHits: 3},
 			},
 			{Name: "jupyter_exec", Group: GroupComparison, Beside: "hot_exec", N: 1, Times: summarise([]float64{3})},
+			{
+				Name: "fork_1", N: 1, Times: summarise([]float64{90}), Steps: map[string]float64{StepFirstAnswer: 150}, Paused: &Paused{P50MS: 12, P99MS: 13, MaxMS: 14, DirtyMB: 5},
+				Floor:   &Floor{Name: "f", Step: StepFirstAnswer, N: 1, P50MS: 100, Samples: []float64{100}},
+				Samples: []float64{90}, SamplesSteps: []map[string]float64{{StepFirstAnswer: 150}}, SamplesPaused: []float64{12},
+			},
+			{
+				Name: ScaleDirty, N: 1, Axis: "MB", Points: []Point{makePoint(16, []Sample{{
+					Took: 95 * time.Millisecond, Steps: map[string]float64{StepFirstAnswer: 160}, Pause: &Pause{MS: 20, DirtyBytes: 18 << 20},
+				}})},
+			},
 			{Name: "upload_64m", N: 1, MBPerS: 20, Times: summarise([]float64{2})},
 			{
 				Name: "density", N: 1, Memory: sumUp([]MachineMemory{{PSSBytes: 60 << 20, OwnPages: 700}}),

@@ -28,6 +28,11 @@ type session struct {
 	run  string
 	pool *warmPool // nil: the server keeps no machines like the ones that are made here
 
+	// noneAhead says that the server does not keep as many processes ahead as it
+	// says; aheadStall is how long that takes to see, shorter in tests.
+	noneAhead  bool
+	aheadStall time.Duration
+
 	doing        string       // the benchmark under way
 	hits, misses atomic.Int64 // its creates
 }
@@ -35,7 +40,7 @@ type session struct {
 func newSession(c *client.Client) *session {
 	var b [8]byte
 	rand.Read(b[:]) // never fails
-	return &session{c: c, run: hex.EncodeToString(b[:])}
+	return &session{c: c, run: hex.EncodeToString(b[:]), aheadStall: aheadStall}
 }
 
 // create makes a sandbox of the default template and shape and says how long
@@ -172,16 +177,14 @@ func (c *Comparer) Err() error {
 	return nil
 }
 
-// cleanUp removes what is left of the run.
+// cleanUp removes what is left of the run. Children and checkpoints have the
+// metadata of what they were made of. Checkpoints go last: the delete of a
+// sandbox ends what is under way in it.
 func (s *session) cleanUp(ctx context.Context) error {
 	var left []string
 	for sb, err := range s.c.Sandboxes(ctx, client.ListFilter{Metadata: []string{label + "=" + s.run}}) {
-		var gone *client.UnreachableError
-		if errors.As(err, &gone) {
-			return nil // with the server its sandboxes are gone; the run has said so already
-		}
 		if err != nil {
-			return fmt.Errorf("look for sandboxes that are left: %w", err)
+			return lookError(err)
 		}
 		left = append(left, sb.Id)
 	}
@@ -191,5 +194,34 @@ func (s *session) cleanUp(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("remove sandbox %s: %w", id, err))
 		}
 	}
+	return errors.Join(append(errs, s.cleanUpCheckpoints(ctx))...)
+}
+
+func (s *session) cleanUpCheckpoints(ctx context.Context) error {
+	var left []string
+	for ckp, err := range s.c.Checkpoints(ctx, "") {
+		if err != nil {
+			return lookError(err)
+		}
+		if ckp.Metadata[label] == s.run {
+			left = append(left, ckp.Id)
+		}
+	}
+	var errs []error
+	for _, id := range left {
+		if err := s.c.DeleteCheckpoint(ctx, id); err != nil {
+			errs = append(errs, fmt.Errorf("remove checkpoint %s: %w", id, err))
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// lookError is nil when there is no server any more: with it its sandboxes are
+// gone, and the run has said so already.
+func lookError(err error) error {
+	var gone *client.UnreachableError
+	if errors.As(err, &gone) {
+		return nil
+	}
+	return fmt.Errorf("look for what is left: %w", err)
 }

@@ -26,6 +26,7 @@ type benchOptions struct {
 	list  bool
 
 	compare bool
+	scaling bool
 }
 
 func (p *program) benchCommand() *cobra.Command {
@@ -50,12 +51,18 @@ by hand, a Jupyter kernel (installed from PyPI for the run, and removed), and a
 container of crun. What is missing is left out, with a note that says what to
 install.
 
+--scaling measures how a fork grows with dirty memory, with the number of siblings
+and with depth. It is measured only when it is asked for, and with it alone
+nothing else is.
+
 Figures depend on what else the host does: see its load in the output.`,
 		Example: `  ramet bench --list
   ramet bench --names create,hot_exec --n 200
   ramet bench --json | jq '.results[] | {name, p50_ms}'
   ramet bench --out results.json       # with all samples
-  ramet bench --compare --out results.json --chart results.svg`,
+  ramet bench --compare --out results.json --chart results.svg
+  ramet bench --names fork_1,fork_5,merge,hibernate,wake
+  ramet bench --scaling --out scaling.json --chart fork-scaling.svg`,
 		Args: none,
 		RunE: withSignals(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			if o.list {
@@ -72,6 +79,7 @@ Figures depend on what else the host does: see its load in the output.`,
 	f.StringVar(&o.out, "out", "", "also write JSON with all samples to a file")
 	f.StringVar(&o.chart, "chart", "", "also draw a chart into an SVG file")
 	f.BoolVar(&o.compare, "compare", false, "also measure what people would use instead")
+	f.BoolVar(&o.scaling, "scaling", false, "measure forks against dirty memory, siblings and depth")
 	f.BoolVar(&o.list, "list", false, "say what there is to measure, and end")
 	nameValue(f, "names", "A,B")
 	nameValue(f, "n", "N")
@@ -94,7 +102,11 @@ Figures depend on what else the host does: see its load in the output.`,
 func (p *program) benchList() error {
 	var rows [][]string
 	for _, b := range bench.Benchmarks() {
-		rows = append(rows, []string{b.Name, strconv.Itoa(b.Default), b.About})
+		about := b.About
+		if b.Asked {
+			about += " (only when named)"
+		}
+		rows = append(rows, []string{b.Name, strconv.Itoa(b.Default), about})
 	}
 	return table(p.Out, []string{"NAME", "SAMPLES", "WHAT"}, rows)
 }
@@ -102,6 +114,9 @@ func (p *program) benchList() error {
 func (p *program) bench(ctx context.Context, o benchOptions, nGiven bool) error {
 	if nGiven && o.n < 1 {
 		return usageErrorf("--n %d: must be a positive number", o.n)
+	}
+	if o.scaling {
+		o.names = append(o.names, bench.Scaling()...)
 	}
 	c, err := p.connect()
 	if err != nil {

@@ -17,17 +17,22 @@ const maxReport = 64 << 20
 
 func (p *program) benchChartCommand() *cobra.Command {
 	var out string
+	var scaling bool
 	cmd := &cobra.Command{
 		Use:   "chart RESULTS.json",
 		Short: "Draw a chart of results that were kept",
 		Long: `Draw a chart of what 'ramet bench --out' or '--json' has written, as SVG: for each
 benchmark a bar to the median, a whisker to the 99th percentile, and marks for
-its floor and its budget. No server is needed.`,
+its floor and its budget. No server is needed.
+
+--scaling draws the scaling run in them instead: forks against dirty memory,
+siblings and depth. Where there is nothing else it is drawn without that.`,
 		Example: `  ramet bench chart results.json -o results.svg
-  ramet bench chart results.json > results.svg`,
+  ramet bench chart results.json > results.svg
+  ramet bench chart --scaling results.json -o fork-scaling.svg`,
 		Args: exactly(1, "RESULTS.json"),
 		RunE: withSignals(func(_ context.Context, _ *cobra.Command, args []string) error {
-			return p.benchChart(args[0], out)
+			return p.benchChart(args[0], out, scaling)
 		}),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
@@ -38,12 +43,13 @@ its floor and its budget. No server is needed.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&out, "output", "o", "", "file to write (default: standard output)")
+	f.BoolVar(&scaling, "scaling", false, "draw the scaling run")
 	nameValue(f, "output", "FILE.svg")
 	cmd.MarkFlagFilename("output", "svg")
 	return cmd
 }
 
-func (p *program) benchChart(path, out string) error {
+func (p *program) benchChart(path, out string, scaling bool) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -60,13 +66,17 @@ func (p *program) benchChart(path, out string) error {
 	if err := json.Unmarshal(raw, &report); err != nil {
 		return fmt.Errorf("%s has no results of 'ramet bench': %w", path, err)
 	}
+	write := bench.WriteChart
+	if scaling {
+		write = bench.WriteScaleChart
+	}
 	if out == "" {
-		return bench.WriteChart(p.Out, &report)
+		return write(p.Out, &report)
 	}
 	file, err := newOutFile("--output", out)
 	if err != nil {
 		return err
 	}
 	defer file.discard()
-	return file.commit(func(w io.Writer) error { return bench.WriteChart(w, &report) })
+	return file.commit(func(w io.Writer) error { return write(w, &report) })
 }

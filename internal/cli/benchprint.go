@@ -32,7 +32,11 @@ func (p *program) printBench(r *bench.Report, asJSON bool) error {
 		}
 	}
 	printRates(p.Out, r.Results)
+	printPauses(p.Out, r.Results, bench.Budgets(h.Isolation))
 	printSteps(p.Out, r.Results)
+	if err := printPoints(p.Out, r.Results, len(bench.Budgets(h.Isolation)) > 0); err != nil {
+		return err
+	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(p.Out, "\nNote: %s\n", clean(n))
 	}
@@ -60,7 +64,11 @@ func timesTable(w io.Writer, results []bench.Result) error {
 		}
 		row = append(row, figure(r.MBPerS), "", "", "")
 		if r.Floor != nil {
-			copy(row[12:], []string{figure(r.Floor.P50MS), fmt.Sprintf("%.2f", r.Ratio()), r.Floor.Name})
+			of := r.Floor.Name
+			if r.Floor.Step != "" {
+				of += ", beside " + r.Floor.Step
+			}
+			copy(row[12:], []string{figure(r.Floor.P50MS), fmt.Sprintf("%.2f", r.Ratio()), of})
 		}
 		if r.Beside != "" {
 			row[14] = "instead of a server; see " + r.Beside
@@ -126,6 +134,41 @@ func printRates(w io.Writer, results []bench.Result) {
 	if len(split) > 0 {
 		fmt.Fprintf(w, "\nCreates from the pool: %s\n", strings.Join(split, ", "))
 	}
+}
+
+// printPauses says how long sandboxes stood still that were copied.
+func printPauses(w io.Writer, results []bench.Result, budgets map[string]bench.Budget) {
+	for _, r := range results {
+		if p := r.Paused; p != nil {
+			fmt.Fprintf(w, "\n%s: the sandbox stood still for %s ms (p99 %s, at most %s)", r.Name, figure(p.P50MS), figure(p.P99MS), figure(p.MaxMS))
+			if b := budgets[r.Name].PausedMS; b > 0 {
+				fmt.Fprintf(w, ", wanted %s", figure(b))
+			}
+			fmt.Fprintf(w, "; %s MB were copied\n", figure(p.DirtyMB))
+		}
+	}
+}
+
+// printPoints writes what a scaling run gave, medians in milliseconds.
+func printPoints(w io.Writer, results []bench.Result, budgets bool) error {
+	for _, r := range results {
+		if len(r.Points) == 0 {
+			continue
+		}
+		fmt.Fprintf(w, "\n%s: X is %s; medians in ms\n", r.Name, clean(r.Axis))
+		rows := make([][]string, 0, len(r.Points))
+		for _, p := range r.Points {
+			paused := figure(p.PausedMS)
+			if r.Name == bench.ScaleDirty && budgets {
+				paused += fmt.Sprintf(" (wanted %.0f)", bench.PauseBudgetMS(p.X))
+			}
+			rows = append(rows, []string{strconv.Itoa(p.X), strconv.Itoa(p.N), figure(p.P50MS), figure(p.FirstAnswerMS), paused, figure(p.DirtyMB)})
+		}
+		if err := table(w, []string{"X", "N", "FORK", "FIRST ANSWER", "PAUSED", "MB COPIED"}, rows); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // printSteps says where the time goes, where that is known.

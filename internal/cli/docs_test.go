@@ -85,6 +85,8 @@ func TestJSONIsDocumented(t *testing.T) {
 		bench.Rate{},
 		bench.Memory{},
 		bench.MachineMemory{},
+		bench.Paused{},
+		bench.Point{},
 	} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"ramet.dev/ramet/internal/bench"
@@ -30,6 +32,8 @@ func (f *Floors) Open(ctx context.Context, name string) (bench.Probe, error) {
 		return bench.Probe{Once: f.coldBoot}, nil
 	case bench.FloorHandOff:
 		return f.openHandOff(ctx)
+	case bench.FloorSave64M:
+		return f.openSave(64 << 20), nil
 	case bench.FloorHello:
 		return f.inOne(ctx, func(ctx context.Context, m *machine) (bench.Sample, error) {
 			begin := time.Now()
@@ -208,6 +212,30 @@ func (f *Floors) openDownload(ctx context.Context, size int) (bench.Probe, error
 		}
 		return m.download(ctx, content)
 	})
+}
+
+// openSave measures a new file that is on the disk when it is done.
+func (f *Floors) openSave(size int) bench.Probe {
+	content := bench.Content(size)
+	path := filepath.Join(f.dbDir, "save")
+	return bench.Probe{Once: func(context.Context) (bench.Sample, error) {
+		begin := time.Now()
+		err := writeSynced(path, content)
+		took := time.Since(begin)
+		return bench.Sample{Took: took}, errors.Join(err, os.Remove(path))
+	}}
+}
+
+func writeSynced(path string, content []byte) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err == nil {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
 }
 
 // openHandOff measures what handing out a waiting machine takes at least.

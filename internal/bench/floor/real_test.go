@@ -62,6 +62,7 @@ func TestRealFloors(t *testing.T) {
 		bench.FloorRefill:       {"start", "cont", "agent", "first_exec"},
 		bench.FloorExec:         nil,
 		bench.FloorDownload256K: nil,
+		bench.FloorSave64M:      nil,
 
 		bench.FloorHandOffRoundTrip: nil,
 	} {
