@@ -182,7 +182,8 @@ func TestRealForkOfALargeBusyMachine(t *testing.T) {
 	const fill = `
 import zlib
 def fill(mb):
-    data = bytearray(os.urandom(1 << 20) * mb)
+    data, part = bytearray(mb << 20), os.urandom(1 << 20)
+    for i in range(0, len(data), 1 << 20): data[i:i+len(part)] = part
     for i in range(0, len(data), 4096): data[i:i+8] = (i + mb).to_bytes(8, "big")
     return data, zlib.crc32(data)
 `
