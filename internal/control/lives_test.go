@@ -1,6 +1,9 @@
 package control_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -43,6 +46,16 @@ func (n *node) causes(t *testing.T, id sandbox.ID) map[string]string {
 	return causes
 }
 
+// freed waits until nothing of a machine is left: a sandbox that nobody waits for has its
+// state a moment earlier.
+func (n *node) freed(t *testing.T, id sandbox.InstanceID) {
+	t.Helper()
+	waitFor(t, 20*time.Second, "its machine is gone", func() bool {
+		_, err := os.Stat(filepath.Join(n.dir, "instances", string(id)))
+		return errors.Is(err, os.ErrNotExist)
+	})
+}
+
 func TestIdleTimeoutRollsAndCountsCallsInFlight(t *testing.T) {
 	n := fresh(t)
 	const idle = 400 * time.Millisecond
@@ -69,6 +82,7 @@ func TestIdleTimeoutRollsAndCountsCallsInFlight(t *testing.T) {
 	if took := time.Since(end); took < idle {
 		t.Errorf("hibernated %s after the last call", took)
 	}
+	n.freed(t, sb.Instance)
 	if c := n.causes(t, sb.ID); c["creating"] != "create" || c["running"] != "create" || c["hibernating"] != "idle_timeout" || c["hibernated"] != "idle_timeout" {
 		t.Errorf("causes %v", c)
 	}
@@ -121,6 +135,7 @@ func TestTimesCanBeChangedAndSurviveARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, 20*time.Second, "hibernated after the restart", n2.is(t, idle.ID, sandbox.Hibernated))
+	n2.freed(t, idle.Instance)
 	if _, _, err := n2.Hibernate(t.Context(), project, idle.ID); err != nil { // waits until its machine is gone
 		t.Fatal(err)
 	}
