@@ -411,7 +411,7 @@ func (h *killHost) cleanUp(repeat string) {
 	}
 	// Machines outlive their server.
 	down := exec.Command(h.cmd.Path, "down", "--data", h.home, "--sandboxes")
-	down.Env = append(os.Environ(), "RAMET_CONFIG=/dev/null")
+	down.Env = append(os.Environ(), "RAMET_CONFIG=/dev/null", "RAMET_NODE=test") // the machines are those of that node
 	if out, err := down.CombinedOutput(); err != nil {
 		h.t.Errorf("end the sandboxes: %v %s", err, out)
 	}
