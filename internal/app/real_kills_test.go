@@ -175,11 +175,11 @@ func (h *killHost) round() {
 			ops = append(ops, op)
 		}
 	}
-	longest := 50 * time.Millisecond
-	for _, op := range ops {
-		longest = max(longest, h.expected(op))
+	aim := 50 * time.Millisecond
+	if len(ops) > 0 {
+		aim = h.expected(ops[h.rng.IntN(len(ops))])
 	}
-	moment := time.Duration(h.rng.Float64() * 1.1 * float64(longest))
+	moment := time.Duration(h.rng.Float64() * float64(aim))
 	again := h.rng.IntN(5) == 0
 	into := time.Duration(h.rng.Float64() * float64(700*time.Millisecond))
 	var all sync.WaitGroup

@@ -39,6 +39,7 @@ type operation struct {
 	status int
 	body   []byte
 	err    error
+	took   time.Duration
 }
 
 func (o *operation) String() string {
@@ -166,6 +167,8 @@ func (h *killHost) expected(o *operation) time.Duration {
 
 // perform makes the call of an operation.
 func (h *killHost) perform(o *operation) {
+	begin := time.Now()
+	defer func() { o.took = time.Since(begin) }()
 	box := "/v1/sandboxes/" + o.box
 	post := func(path string, body any) { o.status, o.body, o.err = h.try("POST", path, body) }
 	switch o.name {
@@ -207,8 +210,11 @@ func (h *killHost) write(o *operation) {
 	}
 }
 
-// freeze lets a sandbox idle out into a Space.
+// freeze lets a sandbox idle out into a Space. One that hibernates would stay as it is.
 func (h *killHost) freeze(o *operation) {
+	if o.status, o.body, o.err = h.try("POST", "/v1/sandboxes/"+o.box+"/wake", nil); o.err != nil || o.status != 200 {
+		return
+	}
 	o.status, o.body, o.err = h.try("PATCH", "/v1/sandboxes/"+o.box, obj{"idle_timeout_s": 1})
 	deadline := time.Now().Add(time.Minute)
 	for o.err == nil && o.status == 200 {
@@ -240,24 +246,29 @@ func (h *killHost) freeze(o *operation) {
 // complete does an operation that is not cut short.
 func (h *killHost) complete(o *operation) {
 	h.t.Helper()
-	begin := time.Now()
 	h.perform(o)
 	if o.err != nil || o.status/100 != 2 {
 		h.t.Errorf("%s: %v %d %s", o, o.err, o.status, o.body)
 		return
 	}
-	took := time.Since(begin)
+	h.completed++
+	fmt.Fprintf(h.log, "--- done in %s: %s\n", o.took, o)
+	h.acknowledged(o)
+}
+
+// acknowledged notes an operation that was answered with success.
+func (h *killHost) acknowledged(o *operation) {
+	h.t.Helper()
+	took := o.took
 	if was, ok := h.took[o.name]; ok {
 		took = (3*was + took) / 4
 	}
 	h.took[o.name] = took
-	h.completed++
-	fmt.Fprintf(h.log, "--- done in %s: %s\n", took, o)
-	h.acknowledged(o)
+	h.happened(o)
 }
 
-// acknowledged notes what an operation did that was answered with success.
-func (h *killHost) acknowledged(o *operation) {
+// happened notes what an operation did.
+func (h *killHost) happened(o *operation) {
 	h.t.Helper()
 	var answer struct {
 		ID       string
@@ -479,7 +490,7 @@ func (h *killHost) unanswered(o *operation, boxes map[string]listed, checkpoints
 		}
 	case "merge":
 		if _, lives := boxes[o.other]; !lives {
-			h.acknowledged(o)
+			h.happened(o)
 		}
 	case "checkpoint":
 		for _, id := range keysOf(checkpoints) {
@@ -492,17 +503,17 @@ func (h *killHost) unanswered(o *operation, boxes map[string]listed, checkpoints
 		b.may = append(slices.Clone(b.may), h.checkpoints[o.other].may...)
 	case "delete":
 		if _, lives := boxes[o.box]; !lives {
-			h.acknowledged(o)
+			h.happened(o)
 		}
 	case "forget":
 		if checkpoints[o.other] == nil {
-			h.acknowledged(o)
+			h.happened(o)
 		}
 	case "freeze":
 		for _, id := range keysOf(spaces) {
 			if spaces[id].sandbox == o.box && h.spaces[id] == nil {
 				o.body = []byte(id)
-				h.acknowledged(o)
+				h.happened(o)
 				return
 			}
 		}
