@@ -72,6 +72,16 @@ test-integration: test-deps build $(TOOLBIN)/.built ## tests on real virtual mac
 		./internal/image ./internal/app ./internal/vmm/qemu ./internal/bench/floor ./internal/bench/compare
 	@scripts/no-skips .cache/integration.json
 
+# How many servers 'make soak' kills, and how long it may take.
+SOAK_KILLS   ?= 1000
+SOAK_TIMEOUT ?= 6h
+
+.PHONY: soak
+soak: test-deps build ## kill 1000 servers at random moments of random operations, on real machines (as root)
+	RAMET_KILLS=$(SOAK_KILLS) RAMET_TEST_HOME=$(RAMET_TEST_HOME) RAMET_AGENT=$(CURDIR)/$(BIN)/ramet-agent \
+		$(GO) test -race -tags integration -count=1 -timeout $(SOAK_TIMEOUT) -v -run '^TestRealRandomKills$$' $(TEST_FLAGS) ./internal/app
+	$(GO) test -race -count=1 -timeout $(SOAK_TIMEOUT) -run '^TestRandomOperationsAndKills$$' ./internal/control -rapid.checks=$(SOAK_KILLS)
+
 .PHONY: check
 check: $(TOOLBIN)/.built ## formatter, vet and linters
 	@unformatted="$$($(TOOLBIN)/gofumpt -l $$(git ls-files -co --exclude-standard '*.go' | grep -vE '\.(pb|gen|connect)\.go$$'))"; \
