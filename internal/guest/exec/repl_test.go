@@ -311,10 +311,14 @@ ssl.RAND_add = lambda data, entropy: (calls.append(len(data)), real(data, entrop
 // siblings draw, in no thread: not even the first, although Python code in the main thread
 // cannot run before the others have let it.
 func TestReseedIsBeforeAnyDrawOfAStoppedInterpreter(t *testing.T) {
+	const inThread = `
+threading.Thread(target=draw).start()
+while len(drawn) < 10: time.sleep(0.001)
+print('up', flush=True)`
 	for _, c := range []struct{ name, generator, where string }{
-		{"random in a thread", "random.random", "threading.Thread(target=draw).start()\nprint('up', flush=True)"},
-		{"numpy in a thread", "numpy.random.random", "threading.Thread(target=draw).start()\nprint('up', flush=True)"},
-		{"random in a run", "random.random", "print('up', flush=True)\ndraw()"},
+		{"random in a thread", "random.random", inThread},
+		{"numpy in a thread", "numpy.random.random", inThread},
+		{"random in a run", "random.random", "draw(lambda: print('up', flush=True))"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t, stdlib)
@@ -323,10 +327,13 @@ func TestReseedIsBeforeAnyDrawOfAStoppedInterpreter(t *testing.T) {
 import numpy, os, random, threading, time
 random.seed(1); numpy.random.seed(1)
 drawn = []
-def draw():
-    while True:
+def draw(up=lambda: None):
+    left = -1 # draws to go, once it is to stop: there are some after that
+    while left:
         drawn.append((time.time(), %s()))
-        if not len(drawn) %% 64 and os.path.exists(%q): return`, c.generator, stop))
+        left -= 1
+        if len(drawn) == 10: up()
+        if left < 0 and not len(drawn) %% 64 and os.path.exists(%q): left = 64`, c.generator, stop))
 			f.pythonOK("1") // the interpreter tells of its generators at the end of a call
 			b := f.openRun(&agentv1.RunRequest{Language: "python", Code: c.where})
 			b.until("up")
