@@ -109,6 +109,7 @@ type Guest interface {
 	Machine() agentv1connect.MachineClient
 	Exec() agentv1connect.ExecClient
 	Files() agentv1connect.FilesClient
+	Ports() agentv1connect.PortsClient
 }
 
 // Templates keeps the templates of this host, as package image does.

@@ -48,6 +48,7 @@ type Client struct {
 	machine agentv1connect.MachineClient
 	exec    agentv1connect.ExecClient
 	files   agentv1connect.FilesClient
+	ports   agentv1connect.PortsClient
 
 	conn  *watchedConn
 	h2    *http2.ClientConn
@@ -89,6 +90,7 @@ func Dial(ctx context.Context, conn net.Conn) (*Client, error) {
 	c.machine = agentv1connect.NewMachineClient(c, base, options)
 	c.exec = agentv1connect.NewExecClient(c, base, options)
 	c.files = agentv1connect.NewFilesClient(c, base, options)
+	c.ports = agentv1connect.NewPortsClient(c, base, options)
 	c.watched.Go(c.watch)
 	return c, nil
 }
@@ -101,6 +103,9 @@ func (c *Client) Exec() agentv1connect.ExecClient { return c.exec }
 
 // Files returns the client of the guest's files.
 func (c *Client) Files() agentv1connect.FilesClient { return c.files }
+
+// Ports returns the client that reaches what listens in the guest.
+func (c *Client) Ports() agentv1connect.PortsClient { return c.ports }
 
 // Closed is closed when the client has ended, by Close or otherwise.
 func (c *Client) Closed() <-chan struct{} { return c.closed }

@@ -846,6 +846,7 @@ type RunRequest struct {
 	TimeoutMillis int64                  `protobuf:"varint,5,opt,name=timeout_millis,json=timeoutMillis,proto3" json:"timeout_millis,omitempty"`                                 // 0: none
 	User          string                 `protobuf:"bytes,6,opt,name=user,proto3" json:"user,omitempty"`                                                                         // bash only; empty: root
 	RunId         string                 `protobuf:"bytes,7,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`                                                          // chosen by the host, unique in this machine
+	Context       string                 `protobuf:"bytes,8,opt,name=context,proto3" json:"context,omitempty"`                                                                   // the context to run in; empty: the language's default. With it, language is the context's or empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -929,6 +930,13 @@ func (x *RunRequest) GetRunId() string {
 	return ""
 }
 
+func (x *RunRequest) GetContext() string {
+	if x != nil {
+		return x.Context
+	}
+	return ""
+}
+
 type StartRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Argv          []string               `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
@@ -939,6 +947,8 @@ type StartRequest struct {
 	Stdin         bool                   `protobuf:"varint,6,opt,name=stdin,proto3" json:"stdin,omitempty"`                                      // keep standard input open for Input; else /dev/null
 	Detach        bool                   `protobuf:"varint,7,opt,name=detach,proto3" json:"detach,omitempty"`                                    // a background run: kept and listed after its end
 	RunId         string                 `protobuf:"bytes,8,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Pty           *PtySize               `protobuf:"bytes,9,opt,name=pty,proto3" json:"pty,omitempty"`  // run it on a terminal: its output is stdout, Input is what is typed, and stdin is implied
+	Tag           string                 `protobuf:"bytes,10,opt,name=tag,proto3" json:"tag,omitempty"` // a name for its starter; told by List
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1029,17 +1039,84 @@ func (x *StartRequest) GetRunId() string {
 	return ""
 }
 
+func (x *StartRequest) GetPty() *PtySize {
+	if x != nil {
+		return x.Pty
+	}
+	return nil
+}
+
+func (x *StartRequest) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+type PtySize struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Columns       uint32                 `protobuf:"varint,1,opt,name=columns,proto3" json:"columns,omitempty"`
+	Rows          uint32                 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PtySize) Reset() {
+	*x = PtySize{}
+	mi := &file_agent_v1_agent_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PtySize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PtySize) ProtoMessage() {}
+
+func (x *PtySize) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PtySize.ProtoReflect.Descriptor instead.
+func (*PtySize) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *PtySize) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+func (x *PtySize) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
 type AttachRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	FromSeq       uint64                 `protobuf:"varint,2,opt,name=from_seq,json=fromSeq,proto3" json:"from_seq,omitempty"`
+	Latest        bool                   `protobuf:"varint,3,opt,name=latest,proto3" json:"latest,omitempty"` // from what comes next, whatever from_seq says
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_agent_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1128,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_agent_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1141,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AttachRequest) GetRunId() string {
@@ -1081,6 +1158,101 @@ func (x *AttachRequest) GetFromSeq() uint64 {
 	return 0
 }
 
+func (x *AttachRequest) GetLatest() bool {
+	if x != nil {
+		return x.Latest
+	}
+	return false
+}
+
+type ResizeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Pty           *PtySize               `protobuf:"bytes,2,opt,name=pty,proto3" json:"pty,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeRequest) Reset() {
+	*x = ResizeRequest{}
+	mi := &file_agent_v1_agent_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeRequest) ProtoMessage() {}
+
+func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
+func (*ResizeRequest) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ResizeRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *ResizeRequest) GetPty() *PtySize {
+	if x != nil {
+		return x.Pty
+	}
+	return nil
+}
+
+type ResizeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeResponse) Reset() {
+	*x = ResizeResponse{}
+	mi := &file_agent_v1_agent_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeResponse) ProtoMessage() {}
+
+func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
+func (*ResizeResponse) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{19}
+}
+
 type InputRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -1092,7 +1264,7 @@ type InputRequest struct {
 
 func (x *InputRequest) Reset() {
 	*x = InputRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_agent_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1276,7 @@ func (x *InputRequest) String() string {
 func (*InputRequest) ProtoMessage() {}
 
 func (x *InputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_agent_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1289,7 @@ func (x *InputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputRequest.ProtoReflect.Descriptor instead.
 func (*InputRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *InputRequest) GetRunId() string {
@@ -1150,7 +1322,7 @@ type InputResponse struct {
 
 func (x *InputResponse) Reset() {
 	*x = InputResponse{}
-	mi := &file_agent_v1_agent_proto_msgTypes[18]
+	mi := &file_agent_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1334,7 @@ func (x *InputResponse) String() string {
 func (*InputResponse) ProtoMessage() {}
 
 func (x *InputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[18]
+	mi := &file_agent_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1347,7 @@ func (x *InputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputResponse.ProtoReflect.Descriptor instead.
 func (*InputResponse) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *InputResponse) GetBytes() uint64 {
@@ -1195,7 +1367,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[19]
+	mi := &file_agent_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1379,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[19]
+	mi := &file_agent_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1392,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SignalRequest) GetRunId() string {
@@ -1245,7 +1417,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_agent_v1_agent_proto_msgTypes[20]
+	mi := &file_agent_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1429,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[20]
+	mi := &file_agent_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1442,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 type ListRequest struct {
@@ -1281,7 +1453,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[21]
+	mi := &file_agent_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +1465,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[21]
+	mi := &file_agent_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1478,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 type ListResponse struct {
@@ -1318,7 +1490,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_agent_v1_agent_proto_msgTypes[22]
+	mi := &file_agent_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1330,7 +1502,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[22]
+	mi := &file_agent_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1343,7 +1515,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListResponse) GetRuns() []*RunInfo {
@@ -1362,13 +1534,19 @@ type RunInfo struct {
 	StartedUnixMillis int64                  `protobuf:"varint,5,opt,name=started_unix_millis,json=startedUnixMillis,proto3" json:"started_unix_millis,omitempty"`
 	Exit              *Exit                  `protobuf:"bytes,6,opt,name=exit,proto3" json:"exit,omitempty"` // absent while it runs
 	NextSeq           uint64                 `protobuf:"varint,7,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
+	Tag               string                 `protobuf:"bytes,8,opt,name=tag,proto3" json:"tag,omitempty"`
+	Pty               bool                   `protobuf:"varint,9,opt,name=pty,proto3" json:"pty,omitempty"`
+	Env               map[string]string      `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // as in the request
+	Cwd               string                 `protobuf:"bytes,11,opt,name=cwd,proto3" json:"cwd,omitempty"`                                                                           // where it was started
+	User              string                 `protobuf:"bytes,12,opt,name=user,proto3" json:"user,omitempty"`
+	Context           string                 `protobuf:"bytes,13,opt,name=context,proto3" json:"context,omitempty"` // of code
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *RunInfo) Reset() {
 	*x = RunInfo{}
-	mi := &file_agent_v1_agent_proto_msgTypes[23]
+	mi := &file_agent_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1380,7 +1558,7 @@ func (x *RunInfo) String() string {
 func (*RunInfo) ProtoMessage() {}
 
 func (x *RunInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[23]
+	mi := &file_agent_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1393,7 +1571,7 @@ func (x *RunInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunInfo.ProtoReflect.Descriptor instead.
 func (*RunInfo) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RunInfo) GetRunId() string {
@@ -1445,6 +1623,380 @@ func (x *RunInfo) GetNextSeq() uint64 {
 	return 0
 }
 
+func (x *RunInfo) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *RunInfo) GetPty() bool {
+	if x != nil {
+		return x.Pty
+	}
+	return false
+}
+
+func (x *RunInfo) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *RunInfo) GetCwd() string {
+	if x != nil {
+		return x.Cwd
+	}
+	return ""
+}
+
+func (x *RunInfo) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *RunInfo) GetContext() string {
+	if x != nil {
+		return x.Context
+	}
+	return ""
+}
+
+type CreateContextRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`             // chosen by the host, unique in this machine
+	Language      string                 `protobuf:"bytes,2,opt,name=language,proto3" json:"language,omitempty"` // "python", "javascript" or "bash"
+	Cwd           string                 `protobuf:"bytes,3,opt,name=cwd,proto3" json:"cwd,omitempty"`           // empty: HOME
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateContextRequest) Reset() {
+	*x = CreateContextRequest{}
+	mi := &file_agent_v1_agent_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateContextRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateContextRequest) ProtoMessage() {}
+
+func (x *CreateContextRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateContextRequest.ProtoReflect.Descriptor instead.
+func (*CreateContextRequest) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *CreateContextRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CreateContextRequest) GetLanguage() string {
+	if x != nil {
+		return x.Language
+	}
+	return ""
+}
+
+func (x *CreateContextRequest) GetCwd() string {
+	if x != nil {
+		return x.Cwd
+	}
+	return ""
+}
+
+type Context struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Language      string                 `protobuf:"bytes,2,opt,name=language,proto3" json:"language,omitempty"`
+	Cwd           string                 `protobuf:"bytes,3,opt,name=cwd,proto3" json:"cwd,omitempty"`
+	Running       bool                   `protobuf:"varint,4,opt,name=running,proto3" json:"running,omitempty"` // its interpreter has been started
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Context) Reset() {
+	*x = Context{}
+	mi := &file_agent_v1_agent_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Context) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Context) ProtoMessage() {}
+
+func (x *Context) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Context.ProtoReflect.Descriptor instead.
+func (*Context) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Context) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Context) GetLanguage() string {
+	if x != nil {
+		return x.Language
+	}
+	return ""
+}
+
+func (x *Context) GetCwd() string {
+	if x != nil {
+		return x.Cwd
+	}
+	return ""
+}
+
+func (x *Context) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+type ListContextsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListContextsRequest) Reset() {
+	*x = ListContextsRequest{}
+	mi := &file_agent_v1_agent_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListContextsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListContextsRequest) ProtoMessage() {}
+
+func (x *ListContextsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListContextsRequest.ProtoReflect.Descriptor instead.
+func (*ListContextsRequest) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{29}
+}
+
+type ListContextsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Contexts      []*Context             `protobuf:"bytes,1,rep,name=contexts,proto3" json:"contexts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListContextsResponse) Reset() {
+	*x = ListContextsResponse{}
+	mi := &file_agent_v1_agent_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListContextsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListContextsResponse) ProtoMessage() {}
+
+func (x *ListContextsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListContextsResponse.ProtoReflect.Descriptor instead.
+func (*ListContextsResponse) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ListContextsResponse) GetContexts() []*Context {
+	if x != nil {
+		return x.Contexts
+	}
+	return nil
+}
+
+type RestartContextRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartContextRequest) Reset() {
+	*x = RestartContextRequest{}
+	mi := &file_agent_v1_agent_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartContextRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartContextRequest) ProtoMessage() {}
+
+func (x *RestartContextRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartContextRequest.ProtoReflect.Descriptor instead.
+func (*RestartContextRequest) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *RestartContextRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type RemoveContextRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveContextRequest) Reset() {
+	*x = RemoveContextRequest{}
+	mi := &file_agent_v1_agent_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveContextRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveContextRequest) ProtoMessage() {}
+
+func (x *RemoveContextRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveContextRequest.ProtoReflect.Descriptor instead.
+func (*RemoveContextRequest) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *RemoveContextRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type RemoveContextResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveContextResponse) Reset() {
+	*x = RemoveContextResponse{}
+	mi := &file_agent_v1_agent_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveContextResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveContextResponse) ProtoMessage() {}
+
+func (x *RemoveContextResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveContextResponse.ProtoReflect.Descriptor instead.
+func (*RemoveContextResponse) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{33}
+}
+
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Seq   uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -1464,7 +2016,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_agent_v1_agent_proto_msgTypes[24]
+	mi := &file_agent_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +2028,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[24]
+	mi := &file_agent_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +2041,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -1625,7 +2177,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_agent_v1_agent_proto_msgTypes[25]
+	mi := &file_agent_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +2189,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[25]
+	mi := &file_agent_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +2202,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Started) GetPid() int32 {
@@ -1677,7 +2229,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_agent_v1_agent_proto_msgTypes[26]
+	mi := &file_agent_v1_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +2241,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[26]
+	mi := &file_agent_v1_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +2254,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Result) GetData() map[string]string {
@@ -1728,7 +2280,7 @@ type Truncated struct {
 
 func (x *Truncated) Reset() {
 	*x = Truncated{}
-	mi := &file_agent_v1_agent_proto_msgTypes[27]
+	mi := &file_agent_v1_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1740,7 +2292,7 @@ func (x *Truncated) String() string {
 func (*Truncated) ProtoMessage() {}
 
 func (x *Truncated) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[27]
+	mi := &file_agent_v1_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1753,7 +2305,7 @@ func (x *Truncated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Truncated.ProtoReflect.Descriptor instead.
 func (*Truncated) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Truncated) GetBytes() uint64 {
@@ -1771,7 +2323,7 @@ type KeepAlive struct {
 
 func (x *KeepAlive) Reset() {
 	*x = KeepAlive{}
-	mi := &file_agent_v1_agent_proto_msgTypes[28]
+	mi := &file_agent_v1_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +2335,7 @@ func (x *KeepAlive) String() string {
 func (*KeepAlive) ProtoMessage() {}
 
 func (x *KeepAlive) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[28]
+	mi := &file_agent_v1_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +2348,7 @@ func (x *KeepAlive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAlive.ProtoReflect.Descriptor instead.
 func (*KeepAlive) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{38}
 }
 
 type Exit struct {
@@ -1813,7 +2365,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_agent_v1_agent_proto_msgTypes[29]
+	mi := &file_agent_v1_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +2377,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[29]
+	mi := &file_agent_v1_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +2390,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -1894,7 +2446,7 @@ type ErrorInfo struct {
 
 func (x *ErrorInfo) Reset() {
 	*x = ErrorInfo{}
-	mi := &file_agent_v1_agent_proto_msgTypes[30]
+	mi := &file_agent_v1_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1906,7 +2458,7 @@ func (x *ErrorInfo) String() string {
 func (*ErrorInfo) ProtoMessage() {}
 
 func (x *ErrorInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[30]
+	mi := &file_agent_v1_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1919,7 +2471,7 @@ func (x *ErrorInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorInfo.ProtoReflect.Descriptor instead.
 func (*ErrorInfo) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ErrorInfo) GetName() string {
@@ -1957,15 +2509,16 @@ type FileInfo struct {
 	LinkTarget        string                 `protobuf:"bytes,10,opt,name=link_target,json=linkTarget,proto3" json:"link_target,omitempty"`
 	// Together with the time of the last change they tell whether a file is untouched. An inode of
 	// 0: the agent does not tell.
-	ChangedUnixNanos int64  `protobuf:"varint,11,opt,name=changed_unix_nanos,json=changedUnixNanos,proto3" json:"changed_unix_nanos,omitempty"`
-	Inode            uint64 `protobuf:"varint,12,opt,name=inode,proto3" json:"inode,omitempty"`
+	ChangedUnixNanos int64             `protobuf:"varint,11,opt,name=changed_unix_nanos,json=changedUnixNanos,proto3" json:"changed_unix_nanos,omitempty"`
+	Inode            uint64            `protobuf:"varint,12,opt,name=inode,proto3" json:"inode,omitempty"`
+	Attributes       map[string]string `protobuf:"bytes,13,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // extended attributes "user.*" without that prefix, where they are text; bounded
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *FileInfo) Reset() {
 	*x = FileInfo{}
-	mi := &file_agent_v1_agent_proto_msgTypes[31]
+	mi := &file_agent_v1_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2530,7 @@ func (x *FileInfo) String() string {
 func (*FileInfo) ProtoMessage() {}
 
 func (x *FileInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[31]
+	mi := &file_agent_v1_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2543,7 @@ func (x *FileInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileInfo.ProtoReflect.Descriptor instead.
 func (*FileInfo) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FileInfo) GetPath() string {
@@ -2077,6 +2630,13 @@ func (x *FileInfo) GetInode() uint64 {
 	return 0
 }
 
+func (x *FileInfo) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
 type ReadRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
@@ -2089,7 +2649,7 @@ type ReadRequest struct {
 
 func (x *ReadRequest) Reset() {
 	*x = ReadRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[32]
+	mi := &file_agent_v1_agent_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2661,7 @@ func (x *ReadRequest) String() string {
 func (*ReadRequest) ProtoMessage() {}
 
 func (x *ReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[32]
+	mi := &file_agent_v1_agent_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2674,7 @@ func (x *ReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRequest.ProtoReflect.Descriptor instead.
 func (*ReadRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReadRequest) GetPath() string {
@@ -2155,7 +2715,7 @@ type ReadResponse struct {
 
 func (x *ReadResponse) Reset() {
 	*x = ReadResponse{}
-	mi := &file_agent_v1_agent_proto_msgTypes[33]
+	mi := &file_agent_v1_agent_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2727,7 @@ func (x *ReadResponse) String() string {
 func (*ReadResponse) ProtoMessage() {}
 
 func (x *ReadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[33]
+	mi := &file_agent_v1_agent_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2740,7 @@ func (x *ReadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadResponse.ProtoReflect.Descriptor instead.
 func (*ReadResponse) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{33}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReadResponse) GetInfo() *FileInfo {
@@ -2208,7 +2768,7 @@ type WriteRequest struct {
 
 func (x *WriteRequest) Reset() {
 	*x = WriteRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[34]
+	mi := &file_agent_v1_agent_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2220,7 +2780,7 @@ func (x *WriteRequest) String() string {
 func (*WriteRequest) ProtoMessage() {}
 
 func (x *WriteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[34]
+	mi := &file_agent_v1_agent_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2233,7 +2793,7 @@ func (x *WriteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteRequest.ProtoReflect.Descriptor instead.
 func (*WriteRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{34}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WriteRequest) GetHeader() *WriteHeader {
@@ -2263,13 +2823,14 @@ type WriteHeader struct {
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	Mode          uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"` // 0: 0644, or the mode of the file that is replaced
 	MakeParents   bool                   `protobuf:"varint,4,opt,name=make_parents,json=makeParents,proto3" json:"make_parents,omitempty"`
+	Attributes    map[string]string      `protobuf:"bytes,5,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // extended attributes to set, without the prefix "user."
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WriteHeader) Reset() {
 	*x = WriteHeader{}
-	mi := &file_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_agent_v1_agent_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2842,7 @@ func (x *WriteHeader) String() string {
 func (*WriteHeader) ProtoMessage() {}
 
 func (x *WriteHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_agent_v1_agent_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2855,7 @@ func (x *WriteHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteHeader.ProtoReflect.Descriptor instead.
 func (*WriteHeader) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{35}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WriteHeader) GetPath() string {
@@ -2325,6 +2886,13 @@ func (x *WriteHeader) GetMakeParents() bool {
 	return false
 }
 
+func (x *WriteHeader) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
 type ListFilesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
@@ -2336,7 +2904,7 @@ type ListFilesRequest struct {
 
 func (x *ListFilesRequest) Reset() {
 	*x = ListFilesRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[36]
+	mi := &file_agent_v1_agent_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2348,7 +2916,7 @@ func (x *ListFilesRequest) String() string {
 func (*ListFilesRequest) ProtoMessage() {}
 
 func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[36]
+	mi := &file_agent_v1_agent_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2361,7 +2929,7 @@ func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{36}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListFilesRequest) GetPath() string {
@@ -2396,7 +2964,7 @@ type StatRequest struct {
 
 func (x *StatRequest) Reset() {
 	*x = StatRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[37]
+	mi := &file_agent_v1_agent_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2408,7 +2976,7 @@ func (x *StatRequest) String() string {
 func (*StatRequest) ProtoMessage() {}
 
 func (x *StatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[37]
+	mi := &file_agent_v1_agent_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2421,7 +2989,7 @@ func (x *StatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatRequest.ProtoReflect.Descriptor instead.
 func (*StatRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{37}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StatRequest) GetPath() string {
@@ -2457,7 +3025,7 @@ type MkdirRequest struct {
 
 func (x *MkdirRequest) Reset() {
 	*x = MkdirRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[38]
+	mi := &file_agent_v1_agent_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +3037,7 @@ func (x *MkdirRequest) String() string {
 func (*MkdirRequest) ProtoMessage() {}
 
 func (x *MkdirRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[38]
+	mi := &file_agent_v1_agent_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +3050,7 @@ func (x *MkdirRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MkdirRequest.ProtoReflect.Descriptor instead.
 func (*MkdirRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{38}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *MkdirRequest) GetPath() string {
@@ -2525,7 +3093,7 @@ type MoveRequest struct {
 
 func (x *MoveRequest) Reset() {
 	*x = MoveRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[39]
+	mi := &file_agent_v1_agent_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +3105,7 @@ func (x *MoveRequest) String() string {
 func (*MoveRequest) ProtoMessage() {}
 
 func (x *MoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[39]
+	mi := &file_agent_v1_agent_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +3118,7 @@ func (x *MoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveRequest.ProtoReflect.Descriptor instead.
 func (*MoveRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{39}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MoveRequest) GetFrom() string {
@@ -2592,7 +3160,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[40]
+	mi := &file_agent_v1_agent_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2604,7 +3172,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[40]
+	mi := &file_agent_v1_agent_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2617,7 +3185,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{40}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RemoveRequest) GetPath() string {
@@ -2649,7 +3217,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_agent_v1_agent_proto_msgTypes[41]
+	mi := &file_agent_v1_agent_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +3229,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[41]
+	mi := &file_agent_v1_agent_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +3242,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{41}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{51}
 }
 
 type SetAttributesRequest struct {
@@ -2690,7 +3258,7 @@ type SetAttributesRequest struct {
 
 func (x *SetAttributesRequest) Reset() {
 	*x = SetAttributesRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[42]
+	mi := &file_agent_v1_agent_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +3270,7 @@ func (x *SetAttributesRequest) String() string {
 func (*SetAttributesRequest) ProtoMessage() {}
 
 func (x *SetAttributesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[42]
+	mi := &file_agent_v1_agent_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +3283,7 @@ func (x *SetAttributesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAttributesRequest.ProtoReflect.Descriptor instead.
 func (*SetAttributesRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{42}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SetAttributesRequest) GetPath() string {
@@ -2763,7 +3331,7 @@ type ArchiveRequest struct {
 
 func (x *ArchiveRequest) Reset() {
 	*x = ArchiveRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[43]
+	mi := &file_agent_v1_agent_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2775,7 +3343,7 @@ func (x *ArchiveRequest) String() string {
 func (*ArchiveRequest) ProtoMessage() {}
 
 func (x *ArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[43]
+	mi := &file_agent_v1_agent_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2788,7 +3356,7 @@ func (x *ArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchiveRequest.ProtoReflect.Descriptor instead.
 func (*ArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{43}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ArchiveRequest) GetPath() string {
@@ -2814,7 +3382,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_agent_v1_agent_proto_msgTypes[44]
+	mi := &file_agent_v1_agent_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +3394,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[44]
+	mi := &file_agent_v1_agent_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +3407,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{44}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -2860,7 +3428,7 @@ type ExtractRequest struct {
 
 func (x *ExtractRequest) Reset() {
 	*x = ExtractRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[45]
+	mi := &file_agent_v1_agent_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2872,7 +3440,7 @@ func (x *ExtractRequest) String() string {
 func (*ExtractRequest) ProtoMessage() {}
 
 func (x *ExtractRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[45]
+	mi := &file_agent_v1_agent_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2885,7 +3453,7 @@ func (x *ExtractRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtractRequest.ProtoReflect.Descriptor instead.
 func (*ExtractRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{45}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ExtractRequest) GetPath() string {
@@ -2919,7 +3487,7 @@ type ExtractResponse struct {
 
 func (x *ExtractResponse) Reset() {
 	*x = ExtractResponse{}
-	mi := &file_agent_v1_agent_proto_msgTypes[46]
+	mi := &file_agent_v1_agent_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +3499,7 @@ func (x *ExtractResponse) String() string {
 func (*ExtractResponse) ProtoMessage() {}
 
 func (x *ExtractResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[46]
+	mi := &file_agent_v1_agent_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3512,7 @@ func (x *ExtractResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtractResponse.ProtoReflect.Descriptor instead.
 func (*ExtractResponse) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{46}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ExtractResponse) GetFiles() uint64 {
@@ -2971,7 +3539,7 @@ type HashRequest struct {
 
 func (x *HashRequest) Reset() {
 	*x = HashRequest{}
-	mi := &file_agent_v1_agent_proto_msgTypes[47]
+	mi := &file_agent_v1_agent_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2983,7 +3551,7 @@ func (x *HashRequest) String() string {
 func (*HashRequest) ProtoMessage() {}
 
 func (x *HashRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[47]
+	mi := &file_agent_v1_agent_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2996,7 +3564,7 @@ func (x *HashRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashRequest.ProtoReflect.Descriptor instead.
 func (*HashRequest) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{47}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *HashRequest) GetPaths() []string {
@@ -3023,7 +3591,7 @@ type HashResponse struct {
 
 func (x *HashResponse) Reset() {
 	*x = HashResponse{}
-	mi := &file_agent_v1_agent_proto_msgTypes[48]
+	mi := &file_agent_v1_agent_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3603,7 @@ func (x *HashResponse) String() string {
 func (*HashResponse) ProtoMessage() {}
 
 func (x *HashResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_v1_agent_proto_msgTypes[48]
+	mi := &file_agent_v1_agent_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3616,7 @@ func (x *HashResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashResponse.ProtoReflect.Descriptor instead.
 func (*HashResponse) Descriptor() ([]byte, []int) {
-	return file_agent_v1_agent_proto_rawDescGZIP(), []int{48}
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *HashResponse) GetIndex() uint32 {
@@ -3061,6 +3629,512 @@ func (x *HashResponse) GetIndex() uint32 {
 func (x *HashResponse) GetSha256() []byte {
 	if x != nil {
 		return x.Sha256
+	}
+	return nil
+}
+
+type WatchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Recursive     bool                   `protobuf:"varint,3,opt,name=recursive,proto3" json:"recursive,omitempty"` // also in directories below, and in those that are made later
+	Info          bool                   `protobuf:"varint,4,opt,name=info,proto3" json:"info,omitempty"`           // tell FileInfo of what was created, written or changed, where it still is there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_agent_v1_agent_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *WatchRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetRecursive() bool {
+	if x != nil {
+		return x.Recursive
+	}
+	return false
+}
+
+func (x *WatchRequest) GetInfo() bool {
+	if x != nil {
+		return x.Info
+	}
+	return false
+}
+
+type WatchEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*WatchEvent_Started
+	//	*WatchEvent_Change
+	//	*WatchEvent_Overflow
+	//	*WatchEvent_KeepAlive
+	Kind          isWatchEvent_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEvent) Reset() {
+	*x = WatchEvent{}
+	mi := &file_agent_v1_agent_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEvent) ProtoMessage() {}
+
+func (x *WatchEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
+func (*WatchEvent) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *WatchEvent) GetKind() isWatchEvent_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *WatchEvent) GetStarted() *WatchStarted {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchEvent_Started); ok {
+			return x.Started
+		}
+	}
+	return nil
+}
+
+func (x *WatchEvent) GetChange() *Change {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchEvent_Change); ok {
+			return x.Change
+		}
+	}
+	return nil
+}
+
+func (x *WatchEvent) GetOverflow() *WatchOverflow {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchEvent_Overflow); ok {
+			return x.Overflow
+		}
+	}
+	return nil
+}
+
+func (x *WatchEvent) GetKeepAlive() *KeepAlive {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchEvent_KeepAlive); ok {
+			return x.KeepAlive
+		}
+	}
+	return nil
+}
+
+type isWatchEvent_Kind interface {
+	isWatchEvent_Kind()
+}
+
+type WatchEvent_Started struct {
+	Started *WatchStarted `protobuf:"bytes,1,opt,name=started,proto3,oneof"`
+}
+
+type WatchEvent_Change struct {
+	Change *Change `protobuf:"bytes,2,opt,name=change,proto3,oneof"`
+}
+
+type WatchEvent_Overflow struct {
+	Overflow *WatchOverflow `protobuf:"bytes,3,opt,name=overflow,proto3,oneof"` // changes were lost here: there were more than could be kept
+}
+
+type WatchEvent_KeepAlive struct {
+	KeepAlive *KeepAlive `protobuf:"bytes,4,opt,name=keep_alive,json=keepAlive,proto3,oneof"`
+}
+
+func (*WatchEvent_Started) isWatchEvent_Kind() {}
+
+func (*WatchEvent_Change) isWatchEvent_Kind() {}
+
+func (*WatchEvent_Overflow) isWatchEvent_Kind() {}
+
+func (*WatchEvent_KeepAlive) isWatchEvent_Kind() {}
+
+type WatchStarted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchStarted) Reset() {
+	*x = WatchStarted{}
+	mi := &file_agent_v1_agent_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchStarted) ProtoMessage() {}
+
+func (x *WatchStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchStarted.ProtoReflect.Descriptor instead.
+func (*WatchStarted) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{61}
+}
+
+type WatchOverflow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchOverflow) Reset() {
+	*x = WatchOverflow{}
+	mi := &file_agent_v1_agent_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchOverflow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchOverflow) ProtoMessage() {}
+
+func (x *WatchOverflow) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchOverflow.ProtoReflect.Descriptor instead.
+func (*WatchOverflow) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{62}
+}
+
+type Change struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"` // relative to the directory that is watched
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // "create", "write", "remove", "rename" (away from this name), "chmod"
+	Info          *FileInfo              `protobuf:"bytes,3,opt,name=info,proto3" json:"info,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Change) Reset() {
+	*x = Change{}
+	mi := &file_agent_v1_agent_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Change) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Change) ProtoMessage() {}
+
+func (x *Change) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Change.ProtoReflect.Descriptor instead.
+func (*Change) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *Change) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Change) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Change) GetInfo() *FileInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+type DialRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Port          uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"` // first message only
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	Eof           bool                   `protobuf:"varint,3,opt,name=eof,proto3" json:"eof,omitempty"` // nothing more will be sent: half-close
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DialRequest) Reset() {
+	*x = DialRequest{}
+	mi := &file_agent_v1_agent_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DialRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DialRequest) ProtoMessage() {}
+
+func (x *DialRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DialRequest.ProtoReflect.Descriptor instead.
+func (*DialRequest) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *DialRequest) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *DialRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *DialRequest) GetEof() bool {
+	if x != nil {
+		return x.Eof
+	}
+	return false
+}
+
+type DialResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	Eof           bool                   `protobuf:"varint,2,opt,name=eof,proto3" json:"eof,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DialResponse) Reset() {
+	*x = DialResponse{}
+	mi := &file_agent_v1_agent_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DialResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DialResponse) ProtoMessage() {}
+
+func (x *DialResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DialResponse.ProtoReflect.Descriptor instead.
+func (*DialResponse) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *DialResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *DialResponse) GetEof() bool {
+	if x != nil {
+		return x.Eof
+	}
+	return false
+}
+
+type ListeningRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListeningRequest) Reset() {
+	*x = ListeningRequest{}
+	mi := &file_agent_v1_agent_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListeningRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListeningRequest) ProtoMessage() {}
+
+func (x *ListeningRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListeningRequest.ProtoReflect.Descriptor instead.
+func (*ListeningRequest) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{66}
+}
+
+type ListeningResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ports         []uint32               `protobuf:"varint,1,rep,packed,name=ports,proto3" json:"ports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListeningResponse) Reset() {
+	*x = ListeningResponse{}
+	mi := &file_agent_v1_agent_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListeningResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListeningResponse) ProtoMessage() {}
+
+func (x *ListeningResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_v1_agent_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListeningResponse.ProtoReflect.Descriptor instead.
+func (*ListeningResponse) Descriptor() ([]byte, []int) {
+	return file_agent_v1_agent_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *ListeningResponse) GetPorts() []uint32 {
+	if x != nil {
+		return x.Ports
 	}
 	return nil
 }
@@ -3122,7 +4196,7 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x05load1\x18\x05 \x01(\x01R\x05load1\x12%\n" +
 	"\x0euptime_seconds\x18\x06 \x01(\x01R\ruptimeSeconds\x12&\n" +
 	"\x0fcpu_busy_millis\x18\a \x01(\x04R\rcpuBusyMillis\x12\x1c\n" +
-	"\tprocesses\x18\b \x01(\rR\tprocesses\"\x8f\x02\n" +
+	"\tprocesses\x18\b \x01(\rR\tprocesses\"\xa9\x02\n" +
 	"\n" +
 	"RunRequest\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x1a\n" +
@@ -3131,10 +4205,11 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x03cwd\x18\x04 \x01(\tR\x03cwd\x12%\n" +
 	"\x0etimeout_millis\x18\x05 \x01(\x03R\rtimeoutMillis\x12\x12\n" +
 	"\x04user\x18\x06 \x01(\tR\x04user\x12\x15\n" +
-	"\x06run_id\x18\a \x01(\tR\x05runId\x1a6\n" +
+	"\x06run_id\x18\a \x01(\tR\x05runId\x12\x18\n" +
+	"\acontext\x18\b \x01(\tR\acontext\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa5\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe2\x02\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x127\n" +
 	"\x03env\x18\x02 \x03(\v2%.ramet.agent.v1.StartRequest.EnvEntryR\x03env\x12\x10\n" +
@@ -3143,13 +4218,24 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x0etimeout_millis\x18\x05 \x01(\x03R\rtimeoutMillis\x12\x14\n" +
 	"\x05stdin\x18\x06 \x01(\bR\x05stdin\x12\x16\n" +
 	"\x06detach\x18\a \x01(\bR\x06detach\x12\x15\n" +
-	"\x06run_id\x18\b \x01(\tR\x05runId\x1a6\n" +
+	"\x06run_id\x18\b \x01(\tR\x05runId\x12)\n" +
+	"\x03pty\x18\t \x01(\v2\x17.ramet.agent.v1.PtySizeR\x03pty\x12\x10\n" +
+	"\x03tag\x18\n" +
+	" \x01(\tR\x03tag\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"A\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"7\n" +
+	"\aPtySize\x12\x18\n" +
+	"\acolumns\x18\x01 \x01(\rR\acolumns\x12\x12\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"Y\n" +
 	"\rAttachRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x19\n" +
-	"\bfrom_seq\x18\x02 \x01(\x04R\afromSeq\"K\n" +
+	"\bfrom_seq\x18\x02 \x01(\x04R\afromSeq\x12\x16\n" +
+	"\x06latest\x18\x03 \x01(\bR\x06latest\"Q\n" +
+	"\rResizeRequest\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12)\n" +
+	"\x03pty\x18\x02 \x01(\v2\x17.ramet.agent.v1.PtySizeR\x03pty\"\x10\n" +
+	"\x0eResizeResponse\"K\n" +
 	"\fInputRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +
@@ -3162,7 +4248,7 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x0eSignalResponse\"\r\n" +
 	"\vListRequest\";\n" +
 	"\fListResponse\x12+\n" +
-	"\x04runs\x18\x01 \x03(\v2\x17.ramet.agent.v1.RunInfoR\x04runs\"\xd7\x01\n" +
+	"\x04runs\x18\x01 \x03(\v2\x17.ramet.agent.v1.RunInfoR\x04runs\"\xa7\x03\n" +
 	"\aRunInfo\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x05R\x03pid\x12\x12\n" +
@@ -3170,7 +4256,34 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\blanguage\x18\x04 \x01(\tR\blanguage\x12.\n" +
 	"\x13started_unix_millis\x18\x05 \x01(\x03R\x11startedUnixMillis\x12(\n" +
 	"\x04exit\x18\x06 \x01(\v2\x14.ramet.agent.v1.ExitR\x04exit\x12\x19\n" +
-	"\bnext_seq\x18\a \x01(\x04R\anextSeq\"\xdf\x02\n" +
+	"\bnext_seq\x18\a \x01(\x04R\anextSeq\x12\x10\n" +
+	"\x03tag\x18\b \x01(\tR\x03tag\x12\x10\n" +
+	"\x03pty\x18\t \x01(\bR\x03pty\x122\n" +
+	"\x03env\x18\n" +
+	" \x03(\v2 .ramet.agent.v1.RunInfo.EnvEntryR\x03env\x12\x10\n" +
+	"\x03cwd\x18\v \x01(\tR\x03cwd\x12\x12\n" +
+	"\x04user\x18\f \x01(\tR\x04user\x12\x18\n" +
+	"\acontext\x18\r \x01(\tR\acontext\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
+	"\x14CreateContextRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\blanguage\x18\x02 \x01(\tR\blanguage\x12\x10\n" +
+	"\x03cwd\x18\x03 \x01(\tR\x03cwd\"a\n" +
+	"\aContext\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\blanguage\x18\x02 \x01(\tR\blanguage\x12\x10\n" +
+	"\x03cwd\x18\x03 \x01(\tR\x03cwd\x12\x18\n" +
+	"\arunning\x18\x04 \x01(\bR\arunning\"\x15\n" +
+	"\x13ListContextsRequest\"K\n" +
+	"\x14ListContextsResponse\x123\n" +
+	"\bcontexts\x18\x01 \x03(\v2\x17.ramet.agent.v1.ContextR\bcontexts\"'\n" +
+	"\x15RestartContextRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"&\n" +
+	"\x14RemoveContextRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x17\n" +
+	"\x15RemoveContextResponse\"\xdf\x02\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x123\n" +
 	"\astarted\x18\x02 \x01(\v2\x17.ramet.agent.v1.StartedH\x00R\astarted\x12\x18\n" +
@@ -3204,7 +4317,7 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\tErrorInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x1c\n" +
-	"\ttraceback\x18\x03 \x01(\tR\ttraceback\"\xbf\x02\n" +
+	"\ttraceback\x18\x03 \x01(\tR\ttraceback\"\xc8\x03\n" +
 	"\bFileInfo\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x12\n" +
@@ -3219,7 +4332,13 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	" \x01(\tR\n" +
 	"linkTarget\x12,\n" +
 	"\x12changed_unix_nanos\x18\v \x01(\x03R\x10changedUnixNanos\x12\x14\n" +
-	"\x05inode\x18\f \x01(\x04R\x05inode\"e\n" +
+	"\x05inode\x18\f \x01(\x04R\x05inode\x12H\n" +
+	"\n" +
+	"attributes\x18\r \x03(\v2(.ramet.agent.v1.FileInfo.AttributesEntryR\n" +
+	"attributes\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"e\n" +
 	"\vReadRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
@@ -3231,12 +4350,18 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\fWriteRequest\x123\n" +
 	"\x06header\x18\x01 \x01(\v2\x1b.ramet.agent.v1.WriteHeaderR\x06header\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x16\n" +
-	"\x06commit\x18\x03 \x01(\bR\x06commit\"l\n" +
+	"\x06commit\x18\x03 \x01(\bR\x06commit\"\xf8\x01\n" +
 	"\vWriteHeader\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x12\n" +
 	"\x04mode\x18\x03 \x01(\rR\x04mode\x12!\n" +
-	"\fmake_parents\x18\x04 \x01(\bR\vmakeParents\"P\n" +
+	"\fmake_parents\x18\x04 \x01(\bR\vmakeParents\x12K\n" +
+	"\n" +
+	"attributes\x18\x05 \x03(\v2+.ramet.agent.v1.WriteHeader.AttributesEntryR\n" +
+	"attributes\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"P\n" +
 	"\x10ListFilesRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
@@ -3284,7 +4409,36 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x04user\x18\x02 \x01(\tR\x04user\"<\n" +
 	"\fHashResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x16\n" +
-	"\x06sha256\x18\x02 \x01(\fR\x06sha256*\x93\x01\n" +
+	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"h\n" +
+	"\fWatchRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1c\n" +
+	"\trecursive\x18\x03 \x01(\bR\trecursive\x12\x12\n" +
+	"\x04info\x18\x04 \x01(\bR\x04info\"\xf9\x01\n" +
+	"\n" +
+	"WatchEvent\x128\n" +
+	"\astarted\x18\x01 \x01(\v2\x1c.ramet.agent.v1.WatchStartedH\x00R\astarted\x120\n" +
+	"\x06change\x18\x02 \x01(\v2\x16.ramet.agent.v1.ChangeH\x00R\x06change\x12;\n" +
+	"\boverflow\x18\x03 \x01(\v2\x1d.ramet.agent.v1.WatchOverflowH\x00R\boverflow\x12:\n" +
+	"\n" +
+	"keep_alive\x18\x04 \x01(\v2\x19.ramet.agent.v1.KeepAliveH\x00R\tkeepAliveB\x06\n" +
+	"\x04kind\"\x0e\n" +
+	"\fWatchStarted\"\x0f\n" +
+	"\rWatchOverflow\"^\n" +
+	"\x06Change\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12,\n" +
+	"\x04info\x18\x03 \x01(\v2\x18.ramet.agent.v1.FileInfoR\x04info\"G\n" +
+	"\vDialRequest\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +
+	"\x03eof\x18\x03 \x01(\bR\x03eof\"4\n" +
+	"\fDialResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x10\n" +
+	"\x03eof\x18\x02 \x01(\bR\x03eof\"\x12\n" +
+	"\x10ListeningRequest\")\n" +
+	"\x11ListeningResponse\x12\x14\n" +
+	"\x05ports\x18\x01 \x03(\rR\x05ports*\x93\x01\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -3302,14 +4456,19 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x04Thaw\x12\x1b.ramet.agent.v1.ThawRequest\x1a\x1c.ramet.agent.v1.ThawResponse\x12A\n" +
 	"\x04Sync\x12\x1b.ramet.agent.v1.SyncRequest\x1a\x1c.ramet.agent.v1.SyncResponse\x12M\n" +
 	"\bGrowDisk\x12\x1f.ramet.agent.v1.GrowDiskRequest\x1a .ramet.agent.v1.GrowDiskResponse\x12J\n" +
-	"\aMetrics\x12\x1e.ramet.agent.v1.MetricsRequest\x1a\x1f.ramet.agent.v1.MetricsResponse2\x98\x03\n" +
+	"\aMetrics\x12\x1e.ramet.agent.v1.MetricsRequest\x1a\x1f.ramet.agent.v1.MetricsResponse2\xbc\x06\n" +
 	"\x04Exec\x12:\n" +
 	"\x03Run\x12\x1a.ramet.agent.v1.RunRequest\x1a\x15.ramet.agent.v1.Event0\x01\x12>\n" +
 	"\x05Start\x12\x1c.ramet.agent.v1.StartRequest\x1a\x15.ramet.agent.v1.Event0\x01\x12@\n" +
 	"\x06Attach\x12\x1d.ramet.agent.v1.AttachRequest\x1a\x15.ramet.agent.v1.Event0\x01\x12F\n" +
 	"\x05Input\x12\x1c.ramet.agent.v1.InputRequest\x1a\x1d.ramet.agent.v1.InputResponse(\x01\x12G\n" +
 	"\x06Signal\x12\x1d.ramet.agent.v1.SignalRequest\x1a\x1e.ramet.agent.v1.SignalResponse\x12A\n" +
-	"\x04List\x12\x1b.ramet.agent.v1.ListRequest\x1a\x1c.ramet.agent.v1.ListResponse2\x85\x06\n" +
+	"\x04List\x12\x1b.ramet.agent.v1.ListRequest\x1a\x1c.ramet.agent.v1.ListResponse\x12G\n" +
+	"\x06Resize\x12\x1d.ramet.agent.v1.ResizeRequest\x1a\x1e.ramet.agent.v1.ResizeResponse\x12N\n" +
+	"\rCreateContext\x12$.ramet.agent.v1.CreateContextRequest\x1a\x17.ramet.agent.v1.Context\x12Y\n" +
+	"\fListContexts\x12#.ramet.agent.v1.ListContextsRequest\x1a$.ramet.agent.v1.ListContextsResponse\x12P\n" +
+	"\x0eRestartContext\x12%.ramet.agent.v1.RestartContextRequest\x1a\x17.ramet.agent.v1.Context\x12\\\n" +
+	"\rRemoveContext\x12$.ramet.agent.v1.RemoveContextRequest\x1a%.ramet.agent.v1.RemoveContextResponse2\xca\x06\n" +
 	"\x05Files\x12C\n" +
 	"\x04Read\x12\x1b.ramet.agent.v1.ReadRequest\x1a\x1c.ramet.agent.v1.ReadResponse0\x01\x12A\n" +
 	"\x05Write\x12\x1c.ramet.agent.v1.WriteRequest\x1a\x18.ramet.agent.v1.FileInfo(\x01\x12D\n" +
@@ -3321,7 +4480,11 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\rSetAttributes\x12$.ramet.agent.v1.SetAttributesRequest\x1a\x18.ramet.agent.v1.FileInfo\x12B\n" +
 	"\aArchive\x12\x1e.ramet.agent.v1.ArchiveRequest\x1a\x15.ramet.agent.v1.Chunk0\x01\x12L\n" +
 	"\aExtract\x12\x1e.ramet.agent.v1.ExtractRequest\x1a\x1f.ramet.agent.v1.ExtractResponse(\x01\x12C\n" +
-	"\x04Hash\x12\x1b.ramet.agent.v1.HashRequest\x1a\x1c.ramet.agent.v1.HashResponse0\x01B&Z$ramet.dev/ramet/api/agent/v1;agentv1b\x06proto3"
+	"\x04Hash\x12\x1b.ramet.agent.v1.HashRequest\x1a\x1c.ramet.agent.v1.HashResponse0\x01\x12C\n" +
+	"\x05Watch\x12\x1c.ramet.agent.v1.WatchRequest\x1a\x1a.ramet.agent.v1.WatchEvent0\x012\xa0\x01\n" +
+	"\x05Ports\x12E\n" +
+	"\x04Dial\x12\x1b.ramet.agent.v1.DialRequest\x1a\x1c.ramet.agent.v1.DialResponse(\x010\x01\x12P\n" +
+	"\tListening\x12 .ramet.agent.v1.ListeningRequest\x1a!.ramet.agent.v1.ListeningResponseB&Z$ramet.dev/ramet/api/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_agent_v1_agent_proto_rawDescOnce sync.Once
@@ -3336,132 +4499,181 @@ func file_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_agent_v1_agent_proto_goTypes = []any{
-	(Reason)(0),                  // 0: ramet.agent.v1.Reason
-	(*HelloRequest)(nil),         // 1: ramet.agent.v1.HelloRequest
-	(*HelloResponse)(nil),        // 2: ramet.agent.v1.HelloResponse
-	(*RefreshRequest)(nil),       // 3: ramet.agent.v1.RefreshRequest
-	(*RefreshResponse)(nil),      // 4: ramet.agent.v1.RefreshResponse
-	(*FreezeRequest)(nil),        // 5: ramet.agent.v1.FreezeRequest
-	(*FreezeResponse)(nil),       // 6: ramet.agent.v1.FreezeResponse
-	(*ThawRequest)(nil),          // 7: ramet.agent.v1.ThawRequest
-	(*ThawResponse)(nil),         // 8: ramet.agent.v1.ThawResponse
-	(*SyncRequest)(nil),          // 9: ramet.agent.v1.SyncRequest
-	(*SyncResponse)(nil),         // 10: ramet.agent.v1.SyncResponse
-	(*GrowDiskRequest)(nil),      // 11: ramet.agent.v1.GrowDiskRequest
-	(*GrowDiskResponse)(nil),     // 12: ramet.agent.v1.GrowDiskResponse
-	(*MetricsRequest)(nil),       // 13: ramet.agent.v1.MetricsRequest
-	(*MetricsResponse)(nil),      // 14: ramet.agent.v1.MetricsResponse
-	(*RunRequest)(nil),           // 15: ramet.agent.v1.RunRequest
-	(*StartRequest)(nil),         // 16: ramet.agent.v1.StartRequest
-	(*AttachRequest)(nil),        // 17: ramet.agent.v1.AttachRequest
-	(*InputRequest)(nil),         // 18: ramet.agent.v1.InputRequest
-	(*InputResponse)(nil),        // 19: ramet.agent.v1.InputResponse
-	(*SignalRequest)(nil),        // 20: ramet.agent.v1.SignalRequest
-	(*SignalResponse)(nil),       // 21: ramet.agent.v1.SignalResponse
-	(*ListRequest)(nil),          // 22: ramet.agent.v1.ListRequest
-	(*ListResponse)(nil),         // 23: ramet.agent.v1.ListResponse
-	(*RunInfo)(nil),              // 24: ramet.agent.v1.RunInfo
-	(*Event)(nil),                // 25: ramet.agent.v1.Event
-	(*Started)(nil),              // 26: ramet.agent.v1.Started
-	(*Result)(nil),               // 27: ramet.agent.v1.Result
-	(*Truncated)(nil),            // 28: ramet.agent.v1.Truncated
-	(*KeepAlive)(nil),            // 29: ramet.agent.v1.KeepAlive
-	(*Exit)(nil),                 // 30: ramet.agent.v1.Exit
-	(*ErrorInfo)(nil),            // 31: ramet.agent.v1.ErrorInfo
-	(*FileInfo)(nil),             // 32: ramet.agent.v1.FileInfo
-	(*ReadRequest)(nil),          // 33: ramet.agent.v1.ReadRequest
-	(*ReadResponse)(nil),         // 34: ramet.agent.v1.ReadResponse
-	(*WriteRequest)(nil),         // 35: ramet.agent.v1.WriteRequest
-	(*WriteHeader)(nil),          // 36: ramet.agent.v1.WriteHeader
-	(*ListFilesRequest)(nil),     // 37: ramet.agent.v1.ListFilesRequest
-	(*StatRequest)(nil),          // 38: ramet.agent.v1.StatRequest
-	(*MkdirRequest)(nil),         // 39: ramet.agent.v1.MkdirRequest
-	(*MoveRequest)(nil),          // 40: ramet.agent.v1.MoveRequest
-	(*RemoveRequest)(nil),        // 41: ramet.agent.v1.RemoveRequest
-	(*RemoveResponse)(nil),       // 42: ramet.agent.v1.RemoveResponse
-	(*SetAttributesRequest)(nil), // 43: ramet.agent.v1.SetAttributesRequest
-	(*ArchiveRequest)(nil),       // 44: ramet.agent.v1.ArchiveRequest
-	(*Chunk)(nil),                // 45: ramet.agent.v1.Chunk
-	(*ExtractRequest)(nil),       // 46: ramet.agent.v1.ExtractRequest
-	(*ExtractResponse)(nil),      // 47: ramet.agent.v1.ExtractResponse
-	(*HashRequest)(nil),          // 48: ramet.agent.v1.HashRequest
-	(*HashResponse)(nil),         // 49: ramet.agent.v1.HashResponse
-	nil,                          // 50: ramet.agent.v1.RefreshRequest.EnvEntry
-	nil,                          // 51: ramet.agent.v1.RunRequest.EnvEntry
-	nil,                          // 52: ramet.agent.v1.StartRequest.EnvEntry
-	nil,                          // 53: ramet.agent.v1.Result.DataEntry
+	(Reason)(0),                   // 0: ramet.agent.v1.Reason
+	(*HelloRequest)(nil),          // 1: ramet.agent.v1.HelloRequest
+	(*HelloResponse)(nil),         // 2: ramet.agent.v1.HelloResponse
+	(*RefreshRequest)(nil),        // 3: ramet.agent.v1.RefreshRequest
+	(*RefreshResponse)(nil),       // 4: ramet.agent.v1.RefreshResponse
+	(*FreezeRequest)(nil),         // 5: ramet.agent.v1.FreezeRequest
+	(*FreezeResponse)(nil),        // 6: ramet.agent.v1.FreezeResponse
+	(*ThawRequest)(nil),           // 7: ramet.agent.v1.ThawRequest
+	(*ThawResponse)(nil),          // 8: ramet.agent.v1.ThawResponse
+	(*SyncRequest)(nil),           // 9: ramet.agent.v1.SyncRequest
+	(*SyncResponse)(nil),          // 10: ramet.agent.v1.SyncResponse
+	(*GrowDiskRequest)(nil),       // 11: ramet.agent.v1.GrowDiskRequest
+	(*GrowDiskResponse)(nil),      // 12: ramet.agent.v1.GrowDiskResponse
+	(*MetricsRequest)(nil),        // 13: ramet.agent.v1.MetricsRequest
+	(*MetricsResponse)(nil),       // 14: ramet.agent.v1.MetricsResponse
+	(*RunRequest)(nil),            // 15: ramet.agent.v1.RunRequest
+	(*StartRequest)(nil),          // 16: ramet.agent.v1.StartRequest
+	(*PtySize)(nil),               // 17: ramet.agent.v1.PtySize
+	(*AttachRequest)(nil),         // 18: ramet.agent.v1.AttachRequest
+	(*ResizeRequest)(nil),         // 19: ramet.agent.v1.ResizeRequest
+	(*ResizeResponse)(nil),        // 20: ramet.agent.v1.ResizeResponse
+	(*InputRequest)(nil),          // 21: ramet.agent.v1.InputRequest
+	(*InputResponse)(nil),         // 22: ramet.agent.v1.InputResponse
+	(*SignalRequest)(nil),         // 23: ramet.agent.v1.SignalRequest
+	(*SignalResponse)(nil),        // 24: ramet.agent.v1.SignalResponse
+	(*ListRequest)(nil),           // 25: ramet.agent.v1.ListRequest
+	(*ListResponse)(nil),          // 26: ramet.agent.v1.ListResponse
+	(*RunInfo)(nil),               // 27: ramet.agent.v1.RunInfo
+	(*CreateContextRequest)(nil),  // 28: ramet.agent.v1.CreateContextRequest
+	(*Context)(nil),               // 29: ramet.agent.v1.Context
+	(*ListContextsRequest)(nil),   // 30: ramet.agent.v1.ListContextsRequest
+	(*ListContextsResponse)(nil),  // 31: ramet.agent.v1.ListContextsResponse
+	(*RestartContextRequest)(nil), // 32: ramet.agent.v1.RestartContextRequest
+	(*RemoveContextRequest)(nil),  // 33: ramet.agent.v1.RemoveContextRequest
+	(*RemoveContextResponse)(nil), // 34: ramet.agent.v1.RemoveContextResponse
+	(*Event)(nil),                 // 35: ramet.agent.v1.Event
+	(*Started)(nil),               // 36: ramet.agent.v1.Started
+	(*Result)(nil),                // 37: ramet.agent.v1.Result
+	(*Truncated)(nil),             // 38: ramet.agent.v1.Truncated
+	(*KeepAlive)(nil),             // 39: ramet.agent.v1.KeepAlive
+	(*Exit)(nil),                  // 40: ramet.agent.v1.Exit
+	(*ErrorInfo)(nil),             // 41: ramet.agent.v1.ErrorInfo
+	(*FileInfo)(nil),              // 42: ramet.agent.v1.FileInfo
+	(*ReadRequest)(nil),           // 43: ramet.agent.v1.ReadRequest
+	(*ReadResponse)(nil),          // 44: ramet.agent.v1.ReadResponse
+	(*WriteRequest)(nil),          // 45: ramet.agent.v1.WriteRequest
+	(*WriteHeader)(nil),           // 46: ramet.agent.v1.WriteHeader
+	(*ListFilesRequest)(nil),      // 47: ramet.agent.v1.ListFilesRequest
+	(*StatRequest)(nil),           // 48: ramet.agent.v1.StatRequest
+	(*MkdirRequest)(nil),          // 49: ramet.agent.v1.MkdirRequest
+	(*MoveRequest)(nil),           // 50: ramet.agent.v1.MoveRequest
+	(*RemoveRequest)(nil),         // 51: ramet.agent.v1.RemoveRequest
+	(*RemoveResponse)(nil),        // 52: ramet.agent.v1.RemoveResponse
+	(*SetAttributesRequest)(nil),  // 53: ramet.agent.v1.SetAttributesRequest
+	(*ArchiveRequest)(nil),        // 54: ramet.agent.v1.ArchiveRequest
+	(*Chunk)(nil),                 // 55: ramet.agent.v1.Chunk
+	(*ExtractRequest)(nil),        // 56: ramet.agent.v1.ExtractRequest
+	(*ExtractResponse)(nil),       // 57: ramet.agent.v1.ExtractResponse
+	(*HashRequest)(nil),           // 58: ramet.agent.v1.HashRequest
+	(*HashResponse)(nil),          // 59: ramet.agent.v1.HashResponse
+	(*WatchRequest)(nil),          // 60: ramet.agent.v1.WatchRequest
+	(*WatchEvent)(nil),            // 61: ramet.agent.v1.WatchEvent
+	(*WatchStarted)(nil),          // 62: ramet.agent.v1.WatchStarted
+	(*WatchOverflow)(nil),         // 63: ramet.agent.v1.WatchOverflow
+	(*Change)(nil),                // 64: ramet.agent.v1.Change
+	(*DialRequest)(nil),           // 65: ramet.agent.v1.DialRequest
+	(*DialResponse)(nil),          // 66: ramet.agent.v1.DialResponse
+	(*ListeningRequest)(nil),      // 67: ramet.agent.v1.ListeningRequest
+	(*ListeningResponse)(nil),     // 68: ramet.agent.v1.ListeningResponse
+	nil,                           // 69: ramet.agent.v1.RefreshRequest.EnvEntry
+	nil,                           // 70: ramet.agent.v1.RunRequest.EnvEntry
+	nil,                           // 71: ramet.agent.v1.StartRequest.EnvEntry
+	nil,                           // 72: ramet.agent.v1.RunInfo.EnvEntry
+	nil,                           // 73: ramet.agent.v1.Result.DataEntry
+	nil,                           // 74: ramet.agent.v1.FileInfo.AttributesEntry
+	nil,                           // 75: ramet.agent.v1.WriteHeader.AttributesEntry
 }
 var file_agent_v1_agent_proto_depIdxs = []int32{
-	50, // 0: ramet.agent.v1.RefreshRequest.env:type_name -> ramet.agent.v1.RefreshRequest.EnvEntry
-	51, // 1: ramet.agent.v1.RunRequest.env:type_name -> ramet.agent.v1.RunRequest.EnvEntry
-	52, // 2: ramet.agent.v1.StartRequest.env:type_name -> ramet.agent.v1.StartRequest.EnvEntry
-	24, // 3: ramet.agent.v1.ListResponse.runs:type_name -> ramet.agent.v1.RunInfo
-	30, // 4: ramet.agent.v1.RunInfo.exit:type_name -> ramet.agent.v1.Exit
-	26, // 5: ramet.agent.v1.Event.started:type_name -> ramet.agent.v1.Started
-	27, // 6: ramet.agent.v1.Event.result:type_name -> ramet.agent.v1.Result
-	28, // 7: ramet.agent.v1.Event.truncated:type_name -> ramet.agent.v1.Truncated
-	30, // 8: ramet.agent.v1.Event.exit:type_name -> ramet.agent.v1.Exit
-	29, // 9: ramet.agent.v1.Event.keep_alive:type_name -> ramet.agent.v1.KeepAlive
-	53, // 10: ramet.agent.v1.Result.data:type_name -> ramet.agent.v1.Result.DataEntry
-	0,  // 11: ramet.agent.v1.Exit.reason:type_name -> ramet.agent.v1.Reason
-	31, // 12: ramet.agent.v1.Exit.error:type_name -> ramet.agent.v1.ErrorInfo
-	32, // 13: ramet.agent.v1.ReadResponse.info:type_name -> ramet.agent.v1.FileInfo
-	36, // 14: ramet.agent.v1.WriteRequest.header:type_name -> ramet.agent.v1.WriteHeader
-	1,  // 15: ramet.agent.v1.Machine.Hello:input_type -> ramet.agent.v1.HelloRequest
-	3,  // 16: ramet.agent.v1.Machine.Refresh:input_type -> ramet.agent.v1.RefreshRequest
-	5,  // 17: ramet.agent.v1.Machine.Freeze:input_type -> ramet.agent.v1.FreezeRequest
-	7,  // 18: ramet.agent.v1.Machine.Thaw:input_type -> ramet.agent.v1.ThawRequest
-	9,  // 19: ramet.agent.v1.Machine.Sync:input_type -> ramet.agent.v1.SyncRequest
-	11, // 20: ramet.agent.v1.Machine.GrowDisk:input_type -> ramet.agent.v1.GrowDiskRequest
-	13, // 21: ramet.agent.v1.Machine.Metrics:input_type -> ramet.agent.v1.MetricsRequest
-	15, // 22: ramet.agent.v1.Exec.Run:input_type -> ramet.agent.v1.RunRequest
-	16, // 23: ramet.agent.v1.Exec.Start:input_type -> ramet.agent.v1.StartRequest
-	17, // 24: ramet.agent.v1.Exec.Attach:input_type -> ramet.agent.v1.AttachRequest
-	18, // 25: ramet.agent.v1.Exec.Input:input_type -> ramet.agent.v1.InputRequest
-	20, // 26: ramet.agent.v1.Exec.Signal:input_type -> ramet.agent.v1.SignalRequest
-	22, // 27: ramet.agent.v1.Exec.List:input_type -> ramet.agent.v1.ListRequest
-	33, // 28: ramet.agent.v1.Files.Read:input_type -> ramet.agent.v1.ReadRequest
-	35, // 29: ramet.agent.v1.Files.Write:input_type -> ramet.agent.v1.WriteRequest
-	37, // 30: ramet.agent.v1.Files.List:input_type -> ramet.agent.v1.ListFilesRequest
-	38, // 31: ramet.agent.v1.Files.Stat:input_type -> ramet.agent.v1.StatRequest
-	39, // 32: ramet.agent.v1.Files.Mkdir:input_type -> ramet.agent.v1.MkdirRequest
-	40, // 33: ramet.agent.v1.Files.Move:input_type -> ramet.agent.v1.MoveRequest
-	41, // 34: ramet.agent.v1.Files.Remove:input_type -> ramet.agent.v1.RemoveRequest
-	43, // 35: ramet.agent.v1.Files.SetAttributes:input_type -> ramet.agent.v1.SetAttributesRequest
-	44, // 36: ramet.agent.v1.Files.Archive:input_type -> ramet.agent.v1.ArchiveRequest
-	46, // 37: ramet.agent.v1.Files.Extract:input_type -> ramet.agent.v1.ExtractRequest
-	48, // 38: ramet.agent.v1.Files.Hash:input_type -> ramet.agent.v1.HashRequest
-	2,  // 39: ramet.agent.v1.Machine.Hello:output_type -> ramet.agent.v1.HelloResponse
-	4,  // 40: ramet.agent.v1.Machine.Refresh:output_type -> ramet.agent.v1.RefreshResponse
-	6,  // 41: ramet.agent.v1.Machine.Freeze:output_type -> ramet.agent.v1.FreezeResponse
-	8,  // 42: ramet.agent.v1.Machine.Thaw:output_type -> ramet.agent.v1.ThawResponse
-	10, // 43: ramet.agent.v1.Machine.Sync:output_type -> ramet.agent.v1.SyncResponse
-	12, // 44: ramet.agent.v1.Machine.GrowDisk:output_type -> ramet.agent.v1.GrowDiskResponse
-	14, // 45: ramet.agent.v1.Machine.Metrics:output_type -> ramet.agent.v1.MetricsResponse
-	25, // 46: ramet.agent.v1.Exec.Run:output_type -> ramet.agent.v1.Event
-	25, // 47: ramet.agent.v1.Exec.Start:output_type -> ramet.agent.v1.Event
-	25, // 48: ramet.agent.v1.Exec.Attach:output_type -> ramet.agent.v1.Event
-	19, // 49: ramet.agent.v1.Exec.Input:output_type -> ramet.agent.v1.InputResponse
-	21, // 50: ramet.agent.v1.Exec.Signal:output_type -> ramet.agent.v1.SignalResponse
-	23, // 51: ramet.agent.v1.Exec.List:output_type -> ramet.agent.v1.ListResponse
-	34, // 52: ramet.agent.v1.Files.Read:output_type -> ramet.agent.v1.ReadResponse
-	32, // 53: ramet.agent.v1.Files.Write:output_type -> ramet.agent.v1.FileInfo
-	32, // 54: ramet.agent.v1.Files.List:output_type -> ramet.agent.v1.FileInfo
-	32, // 55: ramet.agent.v1.Files.Stat:output_type -> ramet.agent.v1.FileInfo
-	32, // 56: ramet.agent.v1.Files.Mkdir:output_type -> ramet.agent.v1.FileInfo
-	32, // 57: ramet.agent.v1.Files.Move:output_type -> ramet.agent.v1.FileInfo
-	42, // 58: ramet.agent.v1.Files.Remove:output_type -> ramet.agent.v1.RemoveResponse
-	32, // 59: ramet.agent.v1.Files.SetAttributes:output_type -> ramet.agent.v1.FileInfo
-	45, // 60: ramet.agent.v1.Files.Archive:output_type -> ramet.agent.v1.Chunk
-	47, // 61: ramet.agent.v1.Files.Extract:output_type -> ramet.agent.v1.ExtractResponse
-	49, // 62: ramet.agent.v1.Files.Hash:output_type -> ramet.agent.v1.HashResponse
-	39, // [39:63] is the sub-list for method output_type
-	15, // [15:39] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	69, // 0: ramet.agent.v1.RefreshRequest.env:type_name -> ramet.agent.v1.RefreshRequest.EnvEntry
+	70, // 1: ramet.agent.v1.RunRequest.env:type_name -> ramet.agent.v1.RunRequest.EnvEntry
+	71, // 2: ramet.agent.v1.StartRequest.env:type_name -> ramet.agent.v1.StartRequest.EnvEntry
+	17, // 3: ramet.agent.v1.StartRequest.pty:type_name -> ramet.agent.v1.PtySize
+	17, // 4: ramet.agent.v1.ResizeRequest.pty:type_name -> ramet.agent.v1.PtySize
+	27, // 5: ramet.agent.v1.ListResponse.runs:type_name -> ramet.agent.v1.RunInfo
+	40, // 6: ramet.agent.v1.RunInfo.exit:type_name -> ramet.agent.v1.Exit
+	72, // 7: ramet.agent.v1.RunInfo.env:type_name -> ramet.agent.v1.RunInfo.EnvEntry
+	29, // 8: ramet.agent.v1.ListContextsResponse.contexts:type_name -> ramet.agent.v1.Context
+	36, // 9: ramet.agent.v1.Event.started:type_name -> ramet.agent.v1.Started
+	37, // 10: ramet.agent.v1.Event.result:type_name -> ramet.agent.v1.Result
+	38, // 11: ramet.agent.v1.Event.truncated:type_name -> ramet.agent.v1.Truncated
+	40, // 12: ramet.agent.v1.Event.exit:type_name -> ramet.agent.v1.Exit
+	39, // 13: ramet.agent.v1.Event.keep_alive:type_name -> ramet.agent.v1.KeepAlive
+	73, // 14: ramet.agent.v1.Result.data:type_name -> ramet.agent.v1.Result.DataEntry
+	0,  // 15: ramet.agent.v1.Exit.reason:type_name -> ramet.agent.v1.Reason
+	41, // 16: ramet.agent.v1.Exit.error:type_name -> ramet.agent.v1.ErrorInfo
+	74, // 17: ramet.agent.v1.FileInfo.attributes:type_name -> ramet.agent.v1.FileInfo.AttributesEntry
+	42, // 18: ramet.agent.v1.ReadResponse.info:type_name -> ramet.agent.v1.FileInfo
+	46, // 19: ramet.agent.v1.WriteRequest.header:type_name -> ramet.agent.v1.WriteHeader
+	75, // 20: ramet.agent.v1.WriteHeader.attributes:type_name -> ramet.agent.v1.WriteHeader.AttributesEntry
+	62, // 21: ramet.agent.v1.WatchEvent.started:type_name -> ramet.agent.v1.WatchStarted
+	64, // 22: ramet.agent.v1.WatchEvent.change:type_name -> ramet.agent.v1.Change
+	63, // 23: ramet.agent.v1.WatchEvent.overflow:type_name -> ramet.agent.v1.WatchOverflow
+	39, // 24: ramet.agent.v1.WatchEvent.keep_alive:type_name -> ramet.agent.v1.KeepAlive
+	42, // 25: ramet.agent.v1.Change.info:type_name -> ramet.agent.v1.FileInfo
+	1,  // 26: ramet.agent.v1.Machine.Hello:input_type -> ramet.agent.v1.HelloRequest
+	3,  // 27: ramet.agent.v1.Machine.Refresh:input_type -> ramet.agent.v1.RefreshRequest
+	5,  // 28: ramet.agent.v1.Machine.Freeze:input_type -> ramet.agent.v1.FreezeRequest
+	7,  // 29: ramet.agent.v1.Machine.Thaw:input_type -> ramet.agent.v1.ThawRequest
+	9,  // 30: ramet.agent.v1.Machine.Sync:input_type -> ramet.agent.v1.SyncRequest
+	11, // 31: ramet.agent.v1.Machine.GrowDisk:input_type -> ramet.agent.v1.GrowDiskRequest
+	13, // 32: ramet.agent.v1.Machine.Metrics:input_type -> ramet.agent.v1.MetricsRequest
+	15, // 33: ramet.agent.v1.Exec.Run:input_type -> ramet.agent.v1.RunRequest
+	16, // 34: ramet.agent.v1.Exec.Start:input_type -> ramet.agent.v1.StartRequest
+	18, // 35: ramet.agent.v1.Exec.Attach:input_type -> ramet.agent.v1.AttachRequest
+	21, // 36: ramet.agent.v1.Exec.Input:input_type -> ramet.agent.v1.InputRequest
+	23, // 37: ramet.agent.v1.Exec.Signal:input_type -> ramet.agent.v1.SignalRequest
+	25, // 38: ramet.agent.v1.Exec.List:input_type -> ramet.agent.v1.ListRequest
+	19, // 39: ramet.agent.v1.Exec.Resize:input_type -> ramet.agent.v1.ResizeRequest
+	28, // 40: ramet.agent.v1.Exec.CreateContext:input_type -> ramet.agent.v1.CreateContextRequest
+	30, // 41: ramet.agent.v1.Exec.ListContexts:input_type -> ramet.agent.v1.ListContextsRequest
+	32, // 42: ramet.agent.v1.Exec.RestartContext:input_type -> ramet.agent.v1.RestartContextRequest
+	33, // 43: ramet.agent.v1.Exec.RemoveContext:input_type -> ramet.agent.v1.RemoveContextRequest
+	43, // 44: ramet.agent.v1.Files.Read:input_type -> ramet.agent.v1.ReadRequest
+	45, // 45: ramet.agent.v1.Files.Write:input_type -> ramet.agent.v1.WriteRequest
+	47, // 46: ramet.agent.v1.Files.List:input_type -> ramet.agent.v1.ListFilesRequest
+	48, // 47: ramet.agent.v1.Files.Stat:input_type -> ramet.agent.v1.StatRequest
+	49, // 48: ramet.agent.v1.Files.Mkdir:input_type -> ramet.agent.v1.MkdirRequest
+	50, // 49: ramet.agent.v1.Files.Move:input_type -> ramet.agent.v1.MoveRequest
+	51, // 50: ramet.agent.v1.Files.Remove:input_type -> ramet.agent.v1.RemoveRequest
+	53, // 51: ramet.agent.v1.Files.SetAttributes:input_type -> ramet.agent.v1.SetAttributesRequest
+	54, // 52: ramet.agent.v1.Files.Archive:input_type -> ramet.agent.v1.ArchiveRequest
+	56, // 53: ramet.agent.v1.Files.Extract:input_type -> ramet.agent.v1.ExtractRequest
+	58, // 54: ramet.agent.v1.Files.Hash:input_type -> ramet.agent.v1.HashRequest
+	60, // 55: ramet.agent.v1.Files.Watch:input_type -> ramet.agent.v1.WatchRequest
+	65, // 56: ramet.agent.v1.Ports.Dial:input_type -> ramet.agent.v1.DialRequest
+	67, // 57: ramet.agent.v1.Ports.Listening:input_type -> ramet.agent.v1.ListeningRequest
+	2,  // 58: ramet.agent.v1.Machine.Hello:output_type -> ramet.agent.v1.HelloResponse
+	4,  // 59: ramet.agent.v1.Machine.Refresh:output_type -> ramet.agent.v1.RefreshResponse
+	6,  // 60: ramet.agent.v1.Machine.Freeze:output_type -> ramet.agent.v1.FreezeResponse
+	8,  // 61: ramet.agent.v1.Machine.Thaw:output_type -> ramet.agent.v1.ThawResponse
+	10, // 62: ramet.agent.v1.Machine.Sync:output_type -> ramet.agent.v1.SyncResponse
+	12, // 63: ramet.agent.v1.Machine.GrowDisk:output_type -> ramet.agent.v1.GrowDiskResponse
+	14, // 64: ramet.agent.v1.Machine.Metrics:output_type -> ramet.agent.v1.MetricsResponse
+	35, // 65: ramet.agent.v1.Exec.Run:output_type -> ramet.agent.v1.Event
+	35, // 66: ramet.agent.v1.Exec.Start:output_type -> ramet.agent.v1.Event
+	35, // 67: ramet.agent.v1.Exec.Attach:output_type -> ramet.agent.v1.Event
+	22, // 68: ramet.agent.v1.Exec.Input:output_type -> ramet.agent.v1.InputResponse
+	24, // 69: ramet.agent.v1.Exec.Signal:output_type -> ramet.agent.v1.SignalResponse
+	26, // 70: ramet.agent.v1.Exec.List:output_type -> ramet.agent.v1.ListResponse
+	20, // 71: ramet.agent.v1.Exec.Resize:output_type -> ramet.agent.v1.ResizeResponse
+	29, // 72: ramet.agent.v1.Exec.CreateContext:output_type -> ramet.agent.v1.Context
+	31, // 73: ramet.agent.v1.Exec.ListContexts:output_type -> ramet.agent.v1.ListContextsResponse
+	29, // 74: ramet.agent.v1.Exec.RestartContext:output_type -> ramet.agent.v1.Context
+	34, // 75: ramet.agent.v1.Exec.RemoveContext:output_type -> ramet.agent.v1.RemoveContextResponse
+	44, // 76: ramet.agent.v1.Files.Read:output_type -> ramet.agent.v1.ReadResponse
+	42, // 77: ramet.agent.v1.Files.Write:output_type -> ramet.agent.v1.FileInfo
+	42, // 78: ramet.agent.v1.Files.List:output_type -> ramet.agent.v1.FileInfo
+	42, // 79: ramet.agent.v1.Files.Stat:output_type -> ramet.agent.v1.FileInfo
+	42, // 80: ramet.agent.v1.Files.Mkdir:output_type -> ramet.agent.v1.FileInfo
+	42, // 81: ramet.agent.v1.Files.Move:output_type -> ramet.agent.v1.FileInfo
+	52, // 82: ramet.agent.v1.Files.Remove:output_type -> ramet.agent.v1.RemoveResponse
+	42, // 83: ramet.agent.v1.Files.SetAttributes:output_type -> ramet.agent.v1.FileInfo
+	55, // 84: ramet.agent.v1.Files.Archive:output_type -> ramet.agent.v1.Chunk
+	57, // 85: ramet.agent.v1.Files.Extract:output_type -> ramet.agent.v1.ExtractResponse
+	59, // 86: ramet.agent.v1.Files.Hash:output_type -> ramet.agent.v1.HashResponse
+	61, // 87: ramet.agent.v1.Files.Watch:output_type -> ramet.agent.v1.WatchEvent
+	66, // 88: ramet.agent.v1.Ports.Dial:output_type -> ramet.agent.v1.DialResponse
+	68, // 89: ramet.agent.v1.Ports.Listening:output_type -> ramet.agent.v1.ListeningResponse
+	58, // [58:90] is the sub-list for method output_type
+	26, // [26:58] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_agent_v1_agent_proto_init() }
@@ -3469,7 +4681,7 @@ func file_agent_v1_agent_proto_init() {
 	if File_agent_v1_agent_proto != nil {
 		return
 	}
-	file_agent_v1_agent_proto_msgTypes[24].OneofWrappers = []any{
+	file_agent_v1_agent_proto_msgTypes[34].OneofWrappers = []any{
 		(*Event_Started)(nil),
 		(*Event_Stdout)(nil),
 		(*Event_Stderr)(nil),
@@ -3478,16 +4690,22 @@ func file_agent_v1_agent_proto_init() {
 		(*Event_Exit)(nil),
 		(*Event_KeepAlive)(nil),
 	}
-	file_agent_v1_agent_proto_msgTypes[42].OneofWrappers = []any{}
+	file_agent_v1_agent_proto_msgTypes[52].OneofWrappers = []any{}
+	file_agent_v1_agent_proto_msgTypes[60].OneofWrappers = []any{
+		(*WatchEvent_Started)(nil),
+		(*WatchEvent_Change)(nil),
+		(*WatchEvent_Overflow)(nil),
+		(*WatchEvent_KeepAlive)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_v1_agent_proto_rawDesc), len(file_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   53,
+			NumMessages:   75,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_agent_v1_agent_proto_goTypes,
 		DependencyIndexes: file_agent_v1_agent_proto_depIdxs,

@@ -123,7 +123,10 @@ func (o out) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-type execService struct{ a *agent }
+type execService struct {
+	agentv1connect.UnimplementedExecHandler
+	a *agent
+}
 
 // Run runs bash, or a new Python for each call.
 func (s execService) Run(ctx context.Context, req *agentv1.RunRequest, stream *connect.ServerStream[agentv1.Event]) error {

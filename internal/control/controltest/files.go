@@ -17,11 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
+	"ramet.dev/ramet/api/agent/v1/agentv1connect"
 	"ramet.dev/ramet/internal/guest"
 )
 
 // fileService keeps a fake guest's files below root.
 type fileService struct {
+	agentv1connect.UnimplementedFilesHandler
 	root            string
 	long, nameBytes int // see Machines.LongNames
 	old             bool

@@ -154,7 +154,7 @@ func (m *Machines) serve(ctx context.Context, root string, sb sandbox.Sandbox) (
 	v := &machine{root: root, name: sb.ID, agent: a, cancel: cancel, served: make(chan struct{}), port: newSwitchable(hostEnd), reach: sb}
 	mux := http.NewServeMux()
 	mux.Handle(agentv1connect.NewMachineHandler(a))
-	mux.Handle(agentv1connect.NewExecHandler(execService{a}))
+	mux.Handle(agentv1connect.NewExecHandler(execService{a: a}))
 	mux.Handle(agentv1connect.NewFilesHandler(fileService{root: root, long: m.longNames, nameBytes: m.nameBytes, old: m.OldAgents}))
 	go func() {
 		defer close(v.served)

@@ -99,6 +99,8 @@ func defaultTo[T comparable](field *T, value T) {
 
 // Service runs code and programs. It implements agentv1connect.ExecHandler.
 type Service struct {
+	agentv1connect.UnimplementedExecHandler // calls that this agent does not know yet
+
 	cfg      Config
 	log      *slog.Logger
 	journals *journalConfig

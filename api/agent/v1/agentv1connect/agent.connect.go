@@ -31,6 +31,8 @@ const (
 	ExecName = "ramet.agent.v1.Exec"
 	// FilesName is the fully-qualified name of the Files service.
 	FilesName = "ramet.agent.v1.Files"
+	// PortsName is the fully-qualified name of the Ports service.
+	PortsName = "ramet.agent.v1.Ports"
 )
 
 // These constants are the fully-qualified names of the RPCs defined in this package. They're
@@ -67,6 +69,16 @@ const (
 	ExecSignalProcedure = "/ramet.agent.v1.Exec/Signal"
 	// ExecListProcedure is the fully-qualified name of the Exec's List RPC.
 	ExecListProcedure = "/ramet.agent.v1.Exec/List"
+	// ExecResizeProcedure is the fully-qualified name of the Exec's Resize RPC.
+	ExecResizeProcedure = "/ramet.agent.v1.Exec/Resize"
+	// ExecCreateContextProcedure is the fully-qualified name of the Exec's CreateContext RPC.
+	ExecCreateContextProcedure = "/ramet.agent.v1.Exec/CreateContext"
+	// ExecListContextsProcedure is the fully-qualified name of the Exec's ListContexts RPC.
+	ExecListContextsProcedure = "/ramet.agent.v1.Exec/ListContexts"
+	// ExecRestartContextProcedure is the fully-qualified name of the Exec's RestartContext RPC.
+	ExecRestartContextProcedure = "/ramet.agent.v1.Exec/RestartContext"
+	// ExecRemoveContextProcedure is the fully-qualified name of the Exec's RemoveContext RPC.
+	ExecRemoveContextProcedure = "/ramet.agent.v1.Exec/RemoveContext"
 	// FilesReadProcedure is the fully-qualified name of the Files's Read RPC.
 	FilesReadProcedure = "/ramet.agent.v1.Files/Read"
 	// FilesWriteProcedure is the fully-qualified name of the Files's Write RPC.
@@ -89,6 +101,12 @@ const (
 	FilesExtractProcedure = "/ramet.agent.v1.Files/Extract"
 	// FilesHashProcedure is the fully-qualified name of the Files's Hash RPC.
 	FilesHashProcedure = "/ramet.agent.v1.Files/Hash"
+	// FilesWatchProcedure is the fully-qualified name of the Files's Watch RPC.
+	FilesWatchProcedure = "/ramet.agent.v1.Files/Watch"
+	// PortsDialProcedure is the fully-qualified name of the Ports's Dial RPC.
+	PortsDialProcedure = "/ramet.agent.v1.Ports/Dial"
+	// PortsListeningProcedure is the fully-qualified name of the Ports's Listening RPC.
+	PortsListeningProcedure = "/ramet.agent.v1.Ports/Listening"
 )
 
 // MachineClient is a client for the ramet.agent.v1.Machine service.
@@ -372,6 +390,15 @@ type ExecClient interface {
 	// interrupts the code and SIGKILL restarts the interpreter.
 	Signal(context.Context, *v1.SignalRequest) (*v1.SignalResponse, error)
 	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
+	// Resize tells a program's terminal its size; its foreground processes get SIGWINCH.
+	Resize(context.Context, *v1.ResizeRequest) (*v1.ResizeResponse, error)
+	// Contexts are interpreters beside the first one, each with a state and a queue of its
+	// own. The first one has the id "default" and cannot be removed.
+	CreateContext(context.Context, *v1.CreateContextRequest) (*v1.Context, error)
+	ListContexts(context.Context, *v1.ListContextsRequest) (*v1.ListContextsResponse, error)
+	// RestartContext replaces a context's interpreter: its state is lost, its id, language and directory stay.
+	RestartContext(context.Context, *v1.RestartContextRequest) (*v1.Context, error)
+	RemoveContext(context.Context, *v1.RemoveContextRequest) (*v1.RemoveContextResponse, error)
 }
 
 // NewExecClient constructs a client for the ramet.agent.v1.Exec service. By default, it uses the
@@ -421,17 +448,52 @@ func NewExecClient(httpClient connect.HTTPClient, baseURL string, opts ...connec
 			connect.WithSchema(execMethods.ByName("List")),
 			connect.WithClientOptions(opts...),
 		),
+		resize: connect.NewClient[v1.ResizeRequest, v1.ResizeResponse](
+			httpClient,
+			baseURL+ExecResizeProcedure,
+			connect.WithSchema(execMethods.ByName("Resize")),
+			connect.WithClientOptions(opts...),
+		),
+		createContext: connect.NewClient[v1.CreateContextRequest, v1.Context](
+			httpClient,
+			baseURL+ExecCreateContextProcedure,
+			connect.WithSchema(execMethods.ByName("CreateContext")),
+			connect.WithClientOptions(opts...),
+		),
+		listContexts: connect.NewClient[v1.ListContextsRequest, v1.ListContextsResponse](
+			httpClient,
+			baseURL+ExecListContextsProcedure,
+			connect.WithSchema(execMethods.ByName("ListContexts")),
+			connect.WithClientOptions(opts...),
+		),
+		restartContext: connect.NewClient[v1.RestartContextRequest, v1.Context](
+			httpClient,
+			baseURL+ExecRestartContextProcedure,
+			connect.WithSchema(execMethods.ByName("RestartContext")),
+			connect.WithClientOptions(opts...),
+		),
+		removeContext: connect.NewClient[v1.RemoveContextRequest, v1.RemoveContextResponse](
+			httpClient,
+			baseURL+ExecRemoveContextProcedure,
+			connect.WithSchema(execMethods.ByName("RemoveContext")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // execClient implements ExecClient.
 type execClient struct {
-	run    *connect.Client[v1.RunRequest, v1.Event]
-	start  *connect.Client[v1.StartRequest, v1.Event]
-	attach *connect.Client[v1.AttachRequest, v1.Event]
-	input  *connect.Client[v1.InputRequest, v1.InputResponse]
-	signal *connect.Client[v1.SignalRequest, v1.SignalResponse]
-	list   *connect.Client[v1.ListRequest, v1.ListResponse]
+	run            *connect.Client[v1.RunRequest, v1.Event]
+	start          *connect.Client[v1.StartRequest, v1.Event]
+	attach         *connect.Client[v1.AttachRequest, v1.Event]
+	input          *connect.Client[v1.InputRequest, v1.InputResponse]
+	signal         *connect.Client[v1.SignalRequest, v1.SignalResponse]
+	list           *connect.Client[v1.ListRequest, v1.ListResponse]
+	resize         *connect.Client[v1.ResizeRequest, v1.ResizeResponse]
+	createContext  *connect.Client[v1.CreateContextRequest, v1.Context]
+	listContexts   *connect.Client[v1.ListContextsRequest, v1.ListContextsResponse]
+	restartContext *connect.Client[v1.RestartContextRequest, v1.Context]
+	removeContext  *connect.Client[v1.RemoveContextRequest, v1.RemoveContextResponse]
 }
 
 // Run calls ramet.agent.v1.Exec.Run.
@@ -472,6 +534,51 @@ func (c *execClient) List(ctx context.Context, req *v1.ListRequest) (*v1.ListRes
 	return nil, err
 }
 
+// Resize calls ramet.agent.v1.Exec.Resize.
+func (c *execClient) Resize(ctx context.Context, req *v1.ResizeRequest) (*v1.ResizeResponse, error) {
+	response, err := c.resize.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CreateContext calls ramet.agent.v1.Exec.CreateContext.
+func (c *execClient) CreateContext(ctx context.Context, req *v1.CreateContextRequest) (*v1.Context, error) {
+	response, err := c.createContext.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListContexts calls ramet.agent.v1.Exec.ListContexts.
+func (c *execClient) ListContexts(ctx context.Context, req *v1.ListContextsRequest) (*v1.ListContextsResponse, error) {
+	response, err := c.listContexts.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RestartContext calls ramet.agent.v1.Exec.RestartContext.
+func (c *execClient) RestartContext(ctx context.Context, req *v1.RestartContextRequest) (*v1.Context, error) {
+	response, err := c.restartContext.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RemoveContext calls ramet.agent.v1.Exec.RemoveContext.
+func (c *execClient) RemoveContext(ctx context.Context, req *v1.RemoveContextRequest) (*v1.RemoveContextResponse, error) {
+	response, err := c.removeContext.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ExecHandler is an implementation of the ramet.agent.v1.Exec service.
 type ExecHandler interface {
 	// Run runs code: "python" in the machine's one persistent REPL (calls
@@ -487,6 +594,15 @@ type ExecHandler interface {
 	// interrupts the code and SIGKILL restarts the interpreter.
 	Signal(context.Context, *v1.SignalRequest) (*v1.SignalResponse, error)
 	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
+	// Resize tells a program's terminal its size; its foreground processes get SIGWINCH.
+	Resize(context.Context, *v1.ResizeRequest) (*v1.ResizeResponse, error)
+	// Contexts are interpreters beside the first one, each with a state and a queue of its
+	// own. The first one has the id "default" and cannot be removed.
+	CreateContext(context.Context, *v1.CreateContextRequest) (*v1.Context, error)
+	ListContexts(context.Context, *v1.ListContextsRequest) (*v1.ListContextsResponse, error)
+	// RestartContext replaces a context's interpreter: its state is lost, its id, language and directory stay.
+	RestartContext(context.Context, *v1.RestartContextRequest) (*v1.Context, error)
+	RemoveContext(context.Context, *v1.RemoveContextRequest) (*v1.RemoveContextResponse, error)
 }
 
 // NewExecHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -532,6 +648,36 @@ func NewExecHandler(svc ExecHandler, opts ...connect.HandlerOption) (string, htt
 		connect.WithSchema(execMethods.ByName("List")),
 		connect.WithHandlerOptions(opts...),
 	)
+	execResizeHandler := connect.NewUnaryHandlerSimple(
+		ExecResizeProcedure,
+		svc.Resize,
+		connect.WithSchema(execMethods.ByName("Resize")),
+		connect.WithHandlerOptions(opts...),
+	)
+	execCreateContextHandler := connect.NewUnaryHandlerSimple(
+		ExecCreateContextProcedure,
+		svc.CreateContext,
+		connect.WithSchema(execMethods.ByName("CreateContext")),
+		connect.WithHandlerOptions(opts...),
+	)
+	execListContextsHandler := connect.NewUnaryHandlerSimple(
+		ExecListContextsProcedure,
+		svc.ListContexts,
+		connect.WithSchema(execMethods.ByName("ListContexts")),
+		connect.WithHandlerOptions(opts...),
+	)
+	execRestartContextHandler := connect.NewUnaryHandlerSimple(
+		ExecRestartContextProcedure,
+		svc.RestartContext,
+		connect.WithSchema(execMethods.ByName("RestartContext")),
+		connect.WithHandlerOptions(opts...),
+	)
+	execRemoveContextHandler := connect.NewUnaryHandlerSimple(
+		ExecRemoveContextProcedure,
+		svc.RemoveContext,
+		connect.WithSchema(execMethods.ByName("RemoveContext")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/ramet.agent.v1.Exec/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ExecRunProcedure:
@@ -546,6 +692,16 @@ func NewExecHandler(svc ExecHandler, opts ...connect.HandlerOption) (string, htt
 			execSignalHandler.ServeHTTP(w, r)
 		case ExecListProcedure:
 			execListHandler.ServeHTTP(w, r)
+		case ExecResizeProcedure:
+			execResizeHandler.ServeHTTP(w, r)
+		case ExecCreateContextProcedure:
+			execCreateContextHandler.ServeHTTP(w, r)
+		case ExecListContextsProcedure:
+			execListContextsHandler.ServeHTTP(w, r)
+		case ExecRestartContextProcedure:
+			execRestartContextHandler.ServeHTTP(w, r)
+		case ExecRemoveContextProcedure:
+			execRemoveContextHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -579,6 +735,26 @@ func (UnimplementedExecHandler) List(context.Context, *v1.ListRequest) (*v1.List
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ramet.agent.v1.Exec.List is not implemented"))
 }
 
+func (UnimplementedExecHandler) Resize(context.Context, *v1.ResizeRequest) (*v1.ResizeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ramet.agent.v1.Exec.Resize is not implemented"))
+}
+
+func (UnimplementedExecHandler) CreateContext(context.Context, *v1.CreateContextRequest) (*v1.Context, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ramet.agent.v1.Exec.CreateContext is not implemented"))
+}
+
+func (UnimplementedExecHandler) ListContexts(context.Context, *v1.ListContextsRequest) (*v1.ListContextsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ramet.agent.v1.Exec.ListContexts is not implemented"))
+}
+
+func (UnimplementedExecHandler) RestartContext(context.Context, *v1.RestartContextRequest) (*v1.Context, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ramet.agent.v1.Exec.RestartContext is not implemented"))
+}
+
+func (UnimplementedExecHandler) RemoveContext(context.Context, *v1.RemoveContextRequest) (*v1.RemoveContextResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ramet.agent.v1.Exec.RemoveContext is not implemented"))
+}
+
 // FilesClient is a client for the ramet.agent.v1.Files service.
 type FilesClient interface {
 	Read(context.Context, *v1.ReadRequest) (*connect.ServerStreamForClient[v1.ReadResponse], error)
@@ -595,6 +771,9 @@ type FilesClient interface {
 	Extract(context.Context) (*connect.ClientStreamForClientSimple[v1.ExtractRequest, v1.ExtractResponse], error)
 	// Hash reads regular files and answers for each in turn. It follows no links.
 	Hash(context.Context, *v1.HashRequest) (*connect.ServerStreamForClient[v1.HashResponse], error)
+	// Watch tells what changes in a directory, until its caller leaves. The first
+	// message says that it watches: whatever changes after it is told.
+	Watch(context.Context, *v1.WatchRequest) (*connect.ServerStreamForClient[v1.WatchEvent], error)
 }
 
 // NewFilesClient constructs a client for the ramet.agent.v1.Files service. By default, it uses the
@@ -674,6 +853,12 @@ func NewFilesClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			connect.WithSchema(filesMethods.ByName("Hash")),
 			connect.WithClientOptions(opts...),
 		),
+		watch: connect.NewClient[v1.WatchRequest, v1.WatchEvent](
+			httpClient,
+			baseURL+FilesWatchProcedure,
+			connect.WithSchema(filesMethods.ByName("Watch")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -690,6 +875,7 @@ type filesClient struct {
 	archive       *connect.Client[v1.ArchiveRequest, v1.Chunk]
 	extract       *connect.Client[v1.ExtractRequest, v1.ExtractResponse]
 	hash          *connect.Client[v1.HashRequest, v1.HashResponse]
+	watch         *connect.Client[v1.WatchRequest, v1.WatchEvent]
 }
 
 // Read calls ramet.agent.v1.Files.Read.
@@ -767,6 +953,11 @@ func (c *filesClient) Hash(ctx context.Context, req *v1.HashRequest) (*connect.S
 	return c.hash.CallServerStream(ctx, connect.NewRequest(req))
 }
 
+// Watch calls ramet.agent.v1.Files.Watch.
+func (c *filesClient) Watch(ctx context.Context, req *v1.WatchRequest) (*connect.ServerStreamForClient[v1.WatchEvent], error) {
+	return c.watch.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // FilesHandler is an implementation of the ramet.agent.v1.Files service.
 type FilesHandler interface {
 	Read(context.Context, *v1.ReadRequest, *connect.ServerStream[v1.ReadResponse]) error
@@ -783,6 +974,9 @@ type FilesHandler interface {
 	Extract(context.Context, *connect.ClientStream[v1.ExtractRequest]) (*v1.ExtractResponse, error)
 	// Hash reads regular files and answers for each in turn. It follows no links.
 	Hash(context.Context, *v1.HashRequest, *connect.ServerStream[v1.HashResponse]) error
+	// Watch tells what changes in a directory, until its caller leaves. The first
+	// message says that it watches: whatever changes after it is told.
+	Watch(context.Context, *v1.WatchRequest, *connect.ServerStream[v1.WatchEvent]) error
 }
 
 // NewFilesHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -858,6 +1052,12 @@ func NewFilesHandler(svc FilesHandler, opts ...connect.HandlerOption) (string, h
 		connect.WithSchema(filesMethods.ByName("Hash")),
 		connect.WithHandlerOptions(opts...),
 	)
+	filesWatchHandler := connect.NewServerStreamHandlerSimple(
+		FilesWatchProcedure,
+		svc.Watch,
+		connect.WithSchema(filesMethods.ByName("Watch")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/ramet.agent.v1.Files/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case FilesReadProcedure:
@@ -882,6 +1082,8 @@ func NewFilesHandler(svc FilesHandler, opts ...connect.HandlerOption) (string, h
 			filesExtractHandler.ServeHTTP(w, r)
 		case FilesHashProcedure:
 			filesHashHandler.ServeHTTP(w, r)
+		case FilesWatchProcedure:
+			filesWatchHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -933,4 +1135,114 @@ func (UnimplementedFilesHandler) Extract(context.Context, *connect.ClientStream[
 
 func (UnimplementedFilesHandler) Hash(context.Context, *v1.HashRequest, *connect.ServerStream[v1.HashResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("ramet.agent.v1.Files.Hash is not implemented"))
+}
+
+func (UnimplementedFilesHandler) Watch(context.Context, *v1.WatchRequest, *connect.ServerStream[v1.WatchEvent]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("ramet.agent.v1.Files.Watch is not implemented"))
+}
+
+// PortsClient is a client for the ramet.agent.v1.Ports service.
+type PortsClient interface {
+	// Dial connects to a TCP port of the guest, on its loopback address, else on its network address. The
+	// first message of either side carries no data: the guest's says that it is connected. Refused: failed_precondition.
+	Dial(context.Context) (*connect.BidiStreamForClientSimple[v1.DialRequest, v1.DialResponse], error)
+	// Listening lists the TCP ports that something listens on.
+	Listening(context.Context, *v1.ListeningRequest) (*v1.ListeningResponse, error)
+}
+
+// NewPortsClient constructs a client for the ramet.agent.v1.Ports service. By default, it uses the
+// Connect protocol with the binary Protobuf Codec, asks for gzipped responses, and sends
+// uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the connect.WithGRPC() or
+// connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewPortsClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) PortsClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	portsMethods := v1.File_agent_v1_agent_proto.Services().ByName("Ports").Methods()
+	return &portsClient{
+		dial: connect.NewClient[v1.DialRequest, v1.DialResponse](
+			httpClient,
+			baseURL+PortsDialProcedure,
+			connect.WithSchema(portsMethods.ByName("Dial")),
+			connect.WithClientOptions(opts...),
+		),
+		listening: connect.NewClient[v1.ListeningRequest, v1.ListeningResponse](
+			httpClient,
+			baseURL+PortsListeningProcedure,
+			connect.WithSchema(portsMethods.ByName("Listening")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// portsClient implements PortsClient.
+type portsClient struct {
+	dial      *connect.Client[v1.DialRequest, v1.DialResponse]
+	listening *connect.Client[v1.ListeningRequest, v1.ListeningResponse]
+}
+
+// Dial calls ramet.agent.v1.Ports.Dial.
+func (c *portsClient) Dial(ctx context.Context) (*connect.BidiStreamForClientSimple[v1.DialRequest, v1.DialResponse], error) {
+	return c.dial.CallBidiStreamSimple(ctx)
+}
+
+// Listening calls ramet.agent.v1.Ports.Listening.
+func (c *portsClient) Listening(ctx context.Context, req *v1.ListeningRequest) (*v1.ListeningResponse, error) {
+	response, err := c.listening.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PortsHandler is an implementation of the ramet.agent.v1.Ports service.
+type PortsHandler interface {
+	// Dial connects to a TCP port of the guest, on its loopback address, else on its network address. The
+	// first message of either side carries no data: the guest's says that it is connected. Refused: failed_precondition.
+	Dial(context.Context, *connect.BidiStream[v1.DialRequest, v1.DialResponse]) error
+	// Listening lists the TCP ports that something listens on.
+	Listening(context.Context, *v1.ListeningRequest) (*v1.ListeningResponse, error)
+}
+
+// NewPortsHandler builds an HTTP handler from the service implementation. It returns the path on
+// which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewPortsHandler(svc PortsHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	portsMethods := v1.File_agent_v1_agent_proto.Services().ByName("Ports").Methods()
+	portsDialHandler := connect.NewBidiStreamHandler(
+		PortsDialProcedure,
+		svc.Dial,
+		connect.WithSchema(portsMethods.ByName("Dial")),
+		connect.WithHandlerOptions(opts...),
+	)
+	portsListeningHandler := connect.NewUnaryHandlerSimple(
+		PortsListeningProcedure,
+		svc.Listening,
+		connect.WithSchema(portsMethods.ByName("Listening")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/ramet.agent.v1.Ports/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case PortsDialProcedure:
+			portsDialHandler.ServeHTTP(w, r)
+		case PortsListeningProcedure:
+			portsListeningHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedPortsHandler returns CodeUnimplemented from all methods.
+type UnimplementedPortsHandler struct{}
+
+func (UnimplementedPortsHandler) Dial(context.Context, *connect.BidiStream[v1.DialRequest, v1.DialResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("ramet.agent.v1.Ports.Dial is not implemented"))
+}
+
+func (UnimplementedPortsHandler) Listening(context.Context, *v1.ListeningRequest) (*v1.ListeningResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ramet.agent.v1.Ports.Listening is not implemented"))
 }

@@ -14,10 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
+	"ramet.dev/ramet/api/agent/v1/agentv1connect"
 )
 
 // Service implements agentv1connect.FilesHandler. It has no state.
-type Service struct{}
+type Service struct {
+	agentv1connect.UnimplementedFilesHandler // calls that this agent does not know yet
+}
 
 // chunkSize is how much of a file goes into one message, in bytes.
 const chunkSize = 256 << 10
