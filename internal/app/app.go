@@ -17,6 +17,7 @@ import (
 	"ramet.dev/ramet/internal/agentbin"
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/control"
+	"ramet.dev/ramet/internal/durable"
 	"ramet.dev/ramet/internal/image"
 	"ramet.dev/ramet/internal/network"
 	"ramet.dev/ramet/internal/sandbox"
@@ -42,6 +43,7 @@ type App struct {
 	cfg     config.Server
 	log     *slog.Logger
 	version string
+	disk    *durable.Disk // nil is the real one
 
 	builder *image.Builder
 	driver  *qemu.Driver
@@ -124,13 +126,13 @@ func (a *App) openImages(context.Context) error {
 		return err
 	}
 	a.builder, err = image.New(image.Config{
-		TemplatesDir: a.home().Templates(), AgentPath: agent, Logger: a.log,
+		TemplatesDir: a.home().Templates(), AgentPath: agent, Logger: a.log, Disk: a.disk,
 	})
 	return err
 }
 
 func (a *App) openDriver(context.Context) (err error) {
-	a.driver, err = qemu.New(qemu.Config{Accel: a.cfg.Accel, StateDir: config.HostState, Log: a.log})
+	a.driver, err = qemu.New(qemu.Config{Accel: a.cfg.Accel, StateDir: config.HostState, Log: a.log, Disk: a.disk})
 	if err != nil {
 		return err
 	}
@@ -144,6 +146,7 @@ func (a *App) openWorker(ctx context.Context) error {
 		return err
 	}
 	a.worker, err = worker.New(ctx, worker.Config{
+		Disk:        a.disk,
 		Dir:         a.home().Instances(),
 		SnapshotDir: a.home().Snapshots(),
 		Driver:      a.driver,

@@ -53,27 +53,13 @@ func (a *App) ensureKey(ctx context.Context) error {
 		var b [32]byte
 		rand.Read(b[:])
 		raw = []byte("rmt_" + base64.RawURLEncoding.EncodeToString(b[:]) + "\n")
-		err = writeSecret(path, raw)
+		err = a.disk.WriteFile("key", path, raw, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("the local API key: %w", err)
 	}
 	_, err = a.control.AddAdminKey(ctx, sandbox.DefaultProject, localKeyName, strings.TrimSpace(string(raw)))
 	return err
-}
-
-// writeSecret writes a file that only its owner can read, whole or not at all.
-func writeSecret(path string, content []byte) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	return os.Rename(tmp, path)
 }
 
 // openAPI binds the address, so that one that is taken is found at once.

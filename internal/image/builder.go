@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"ramet.dev/ramet/internal/durable"
 	"ramet.dev/ramet/internal/progress"
 	"ramet.dev/ramet/internal/sandbox"
 )
@@ -28,6 +29,8 @@ type Config struct {
 	// MinFreeMB is how much must be free before a root filesystem is built;
 	// 0 means 3072.
 	MinFreeMB int64
+	// Disk makes the changes of files that have to survive a power cut.
+	Disk *durable.Disk
 
 	// For tests.
 	etcApt string
@@ -300,22 +303,19 @@ func (b *Builder) place(ctx context.Context, out, final string) error {
 		if err := os.Chmod(filepath.Join(out, e.Name()), 0o644); err != nil {
 			return err
 		}
-		if err := syncFile(filepath.Join(out, e.Name())); err != nil {
+		if err := b.cfg.Disk.SyncPath("template.file", filepath.Join(out, e.Name())); err != nil {
 			return err
 		}
 	}
 	if err := os.Chmod(out, 0o755); err != nil {
 		return err
 	}
-	if err := syncFile(out); err != nil {
+	if err := b.cfg.Disk.SyncDir("template.names", out); err != nil {
 		return err
 	}
 	// What stands there is damaged, or load had taken it.
-	if err := os.RemoveAll(final); err != nil {
+	if err := b.cfg.Disk.RemoveAll("template.remove", final); err != nil {
 		return err
 	}
-	if err := os.Rename(out, final); err != nil {
-		return err
-	}
-	return syncFile(filepath.Dir(final))
+	return b.cfg.Disk.Place("template.place", out, final)
 }

@@ -88,7 +88,11 @@ func (b *Builder) deleteLocked(name, dir string) error {
 	if err := os.MkdirAll(filepath.Dir(temp), 0o755); err != nil {
 		return err
 	}
-	if err := os.Rename(dir, temp); err != nil {
+	// Half of a template must never be found under its name.
+	if err := b.cfg.Disk.Rename("template.remove", dir, temp); err != nil {
+		return err
+	}
+	if err := b.cfg.Disk.SyncDir("template.remove", filepath.Dir(dir)); err != nil {
 		return err
 	}
 	return removeTree(temp)

@@ -107,16 +107,3 @@ func checkFree(dir string, needMB int64) error {
 	}
 	return nil
 }
-
-// syncFile makes the content of a file, or the entries of a directory, durable.
-func syncFile(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	return nil
-}

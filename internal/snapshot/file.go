@@ -11,65 +11,17 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"ramet.dev/ramet/internal/durable"
 )
 
 // copyBuffer is the unit of copying and hashing, in bytes. It is a multiple of every page size.
 const copyBuffer = 1 << 20
 
-// WriteFileAtomic writes data to path so that after a power cut there is
-// either the old file or the new one.
-func WriteFileAtomic(path string, data []byte, mode os.FileMode) error {
-	return replace(path, mode, func(f *os.File) error {
-		_, err := f.Write(data)
-		return err
-	})
-}
-
-// replace makes path from what fill writes: beside it, synced, renamed, and
-// the rename synced too.
-func replace(path string, mode os.FileMode, fill func(*os.File) error) (err error) {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.Close(), os.Remove(tmp))
-		}
-	}()
-	if err := fill(f); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return SyncDir(filepath.Dir(path))
-}
-
-// SyncDir makes the names in dir durable.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
-}
-
 // WriteFile writes all of r as a file of the snapshot in dir.
-func WriteFile(dir, name string, r io.Reader) (File, error) {
+func WriteFile(disk *durable.Disk, dir, name string, r io.Reader) (File, error) {
 	h, size := sha256.New(), int64(0)
-	err := replace(filepath.Join(dir, name), 0o644, func(f *os.File) (err error) {
+	err := disk.Replace("snapshot."+name, filepath.Join(dir, name), 0o644, func(f *os.File) (err error) {
 		size, err = io.Copy(io.MultiWriter(f, h), r)
 		return err
 	})

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"ramet.dev/ramet/internal/durable"
 )
 
 // PageSize is the unit of memory in a snapshot, in bytes.
@@ -16,9 +18,9 @@ var zeroPage [PageSize]byte
 // WriteMemory writes the first size bytes of src, a memory image, as a file of
 // the snapshot in dir. Pages of zeros become holes. The checksum is of the
 // whole content, zeros included.
-func WriteMemory(dir, name string, src *os.File, size int64) (File, error) {
+func WriteMemory(disk *durable.Disk, dir, name string, src *os.File, size int64) (File, error) {
 	h := sha256.New()
-	err := replace(filepath.Join(dir, name), 0o644, func(dst *os.File) error {
+	err := disk.Replace("snapshot."+name, filepath.Join(dir, name), 0o644, func(dst *os.File) error {
 		if err := dst.Truncate(size); err != nil {
 			return err
 		}

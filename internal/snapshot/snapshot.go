@@ -22,6 +22,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"ramet.dev/ramet/internal/durable"
 )
 
 // ManifestName is the file that makes a directory a snapshot.
@@ -152,12 +154,12 @@ func (m *Manifest) Files() []File {
 }
 
 // Save writes the manifest into dir, synced. Write it after all other files.
-func (m *Manifest) Save(dir string) error {
+func (m *Manifest) Save(disk *durable.Disk, dir string) error {
 	data, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode snapshot manifest: %w", err)
 	}
-	return WriteFileAtomic(filepath.Join(dir, ManifestName), append(data, '\n'), 0o644)
+	return disk.WriteFile("snapshot.manifest", filepath.Join(dir, ManifestName), append(data, '\n'), 0o644)
 }
 
 // SaveVolatile writes the manifest of a snapshot that need not survive a power cut.

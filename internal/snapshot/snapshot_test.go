@@ -13,11 +13,13 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"ramet.dev/ramet/internal/durable"
 )
 
 func TestManifest(t *testing.T) {
 	dir := t.TempDir()
-	state, err := WriteFile(dir, "device.state", strings.NewReader("state"))
+	state, err := WriteFile(nil, dir, "device.state", strings.NewReader("state"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +28,7 @@ func TestManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := Manifest{Format: Format, Driver: "qemu", State: state, Pages: &pages, Base: &Base{Dir: "golden/2"}}
-	if err := m.Save(dir); err != nil {
+	if err := m.Save(nil, dir); err != nil {
 		t.Fatal(err)
 	}
 	got, err := Load(dir)
@@ -94,29 +96,6 @@ func TestMissingFilesAreDamage(t *testing.T) {
 	}
 }
 
-// TestReplaceFails leaves the old file when the new one cannot be written.
-func TestReplaceFails(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f")
-	if err := WriteFileAtomic(path, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	boom := errors.New("boom")
-	if err := replace(path, 0o600, func(f *os.File) error {
-		if _, err := f.WriteString("half"); err != nil {
-			t.Fatal(err)
-		}
-		return boom
-	}); !errors.Is(err, boom) {
-		t.Errorf("got %v", err)
-	}
-	if b, err := os.ReadFile(path); err != nil || string(b) != "old" {
-		t.Errorf("content %q, %v", b, err)
-	}
-	if _, err := os.Stat(path + ".tmp"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the half file is still there: %v", err)
-	}
-}
-
 // memory makes a file of size bytes with data at some pages.
 func memory(t *testing.T, size int64, pages ...int64) (*os.File, []byte) {
 	t.Helper()
@@ -147,7 +126,7 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	f, err := WriteMemory(dir, "memory.img", src, size)
+	f, err := WriteMemory(nil, dir, "memory.img", src, size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,9 +155,9 @@ func TestMemory(t *testing.T) {
 // TestCopy keeps content and shares no inode; a link shares it.
 func TestCopy(t *testing.T) {
 	src, whole := memory(t, 3<<20, 1, 500)
-	for name, put := range map[string]func(string, string) error{"copy": Copy, "link": LinkOrCopy} {
+	for name, put := range map[string]func(*durable.Disk, string, string) error{"copy": Copy, "link": LinkOrCopy} {
 		dst := filepath.Join(t.TempDir(), "layer")
-		if err := put(src.Name(), dst); err != nil {
+		if err := put(nil, src.Name(), dst); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(dst)

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"ramet.dev/ramet/internal/durable"
 	"ramet.dev/ramet/internal/sandbox"
 )
 
@@ -44,7 +45,11 @@ type backupFile struct {
 }
 
 // Files are the paths of a data directory that a backup is about.
-type Files struct{ Dir, Database, Key string }
+type Files struct {
+	Dir, Database, Key string
+	// Disk makes the changes of files that have to survive a power cut.
+	Disk *durable.Disk
+}
 
 // Backup writes a backup to w while the store is in use. It needs room for one copy
 // of the database in the data directory.
@@ -155,7 +160,7 @@ func RestoreBackup(ctx context.Context, files Files, r io.Reader, force bool) (e
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
-	if err := unpackBackup(temp, r); err != nil {
+	if err := unpackBackup(files.Disk, temp, r); err != nil {
 		return err
 	}
 	database := filepath.Join(temp, backupDatabase)
@@ -186,7 +191,7 @@ func badBackup(err error, format string, args ...any) error {
 }
 
 // unpackBackup writes the files of a backup into dir and checks each.
-func unpackBackup(dir string, r io.Reader) error {
+func unpackBackup(disk *durable.Disk, dir string, r io.Reader) error {
 	zr, err := gzip.NewReader(r)
 	if err != nil {
 		return badBackup(err, "it is not compressed by gzip")
@@ -213,7 +218,7 @@ func unpackBackup(dir string, r io.Reader) error {
 		if err != nil || h.Name != name || !ok || h.Size != f.Size {
 			return badBackup(err, "%s is missing or not as the manifest says", name)
 		}
-		if err := unpackFile(filepath.Join(dir, name), tr, f); err != nil {
+		if err := unpackFile(disk, filepath.Join(dir, name), tr, f); err != nil {
 			return err
 		}
 	}
@@ -227,8 +232,8 @@ func unpackBackup(dir string, r io.Reader) error {
 	return nil
 }
 
-func unpackFile(path string, r io.Reader, f backupFile) error {
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func unpackFile(disk *durable.Disk, path string, r io.Reader, f backupFile) error {
+	out, err := disk.Open("restore.unpack", path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", f.Name, err)
 	}
@@ -237,7 +242,7 @@ func unpackFile(path string, r io.Reader, f backupFile) error {
 	if err != nil {
 		return errors.Join(badBackup(err, "%s breaks off", f.Name), out.Close())
 	}
-	if err := errors.Join(out.Sync(), out.Close()); err != nil {
+	if err := errors.Join(disk.Sync("restore.unpack", out), out.Close()); err != nil {
 		return fmt.Errorf("restore %s: %w", f.Name, err)
 	}
 	if hex.EncodeToString(h.Sum(nil)) != f.SHA256 {
@@ -264,19 +269,18 @@ func checkDatabase(ctx context.Context, path string) error {
 // finds a key without records enters it, records without their key are not reachable.
 func install(files Files, database, key string) error {
 	for _, suffix := range []string{"", "-wal", "-shm"} {
-		err := os.Rename(files.Database+suffix, files.Database+".before-restore"+suffix)
+		err := files.Disk.Rename("restore.aside", files.Database+suffix, files.Database+".before-restore"+suffix)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("put the old records aside: %w", err)
 		}
 	}
 	for _, f := range []struct{ from, to string }{{key, files.Key}, {database, files.Database}} {
-		if err := os.Rename(f.from, f.to); err != nil {
+		if err := files.Disk.Rename("restore.place", f.from, f.to); err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
 	}
-	dir, err := os.Open(files.Dir)
-	if err != nil {
+	if err := files.Disk.SyncDir("restore.place", files.Dir); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"ramet.dev/ramet/internal/durable"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/vmm"
 )
@@ -19,15 +20,18 @@ import (
 // only while the children boot.
 const forkPrefix = "fork-"
 
-// removeForks removes what a server left that ended in the middle of a fork.
-func removeForks(dir string) error {
-	left, err := filepath.Glob(filepath.Join(dir, forkPrefix+"*"))
-	if err != nil {
-		return fmt.Errorf("look for forks of an earlier run: %w", err)
-	}
-	for _, l := range left {
-		if err := os.RemoveAll(l); err != nil {
-			return fmt.Errorf("remove a fork of an earlier run: %w", err)
+// removeHalves removes what a server left that ended in the middle of a fork, a save or
+// a removal, or that a power cut brought back: none of it is of use to anybody.
+func removeHalves(disk *durable.Disk, dir string) error {
+	for _, pattern := range []string{forkPrefix + "*", "*" + unfinished} {
+		left, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return fmt.Errorf("look for unfinished snapshots: %w", err)
+		}
+		for _, l := range left {
+			if err := disk.RemoveAll("snapshot.leftover", l); err != nil {
+				return fmt.Errorf("remove an unfinished snapshot: %w", err)
+			}
 		}
 	}
 	return nil

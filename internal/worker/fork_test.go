@@ -163,10 +163,10 @@ func TestSaveAndStartFromIt(t *testing.T) {
 	b.balanced(2)
 }
 
-// TestForksOfAnEarlierRunAreRemoved finds nothing of a server that ended in the middle.
-func TestForksOfAnEarlierRunAreRemoved(t *testing.T) {
+// TestHalvesOfAnEarlierRunAreRemoved finds nothing of a server that ended in the middle of something.
+func TestHalvesOfAnEarlierRunAreRemoved(t *testing.T) {
 	b := newBench(t, func(c *Config) {
-		for _, name := range []string{forkPrefix + "0123", "abc"} {
+		for _, name := range []string{forkPrefix + "0123", "abc", "def" + unfinished} {
 			if err := os.MkdirAll(filepath.Join(c.SnapshotDir, name), 0o700); err != nil {
 				t.Fatal(err)
 			}

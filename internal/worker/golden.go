@@ -117,15 +117,11 @@ func (w *Worker) joinMaking(ctx context.Context, t Template, k goldenKind, dir s
 	return m, nil
 }
 
-func dropGolden(dir string) error {
-	old := dir + ".old"
-	if err := os.RemoveAll(old); err != nil {
+func (w *Worker) dropGolden(dir string) error {
+	if err := w.cfg.Disk.Discard("golden.remove", dir, dir+".old"); err != nil {
 		return fmt.Errorf("remove an old golden snapshot: %w", err)
 	}
-	if err := os.Rename(dir, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("put the old golden snapshot aside: %w", err)
-	}
-	return os.RemoveAll(old)
+	return nil
 }
 
 // makeGolden boots the template cold, warms it up, and saves it.
@@ -138,7 +134,7 @@ func (w *Worker) makeGolden(ctx context.Context, t Template, k goldenKind, dir s
 	if goldenUsable(dir, bad) {
 		return nil // made between our look and our turn
 	}
-	if err := dropGolden(dir); err != nil {
+	if err := w.dropGolden(dir); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -193,7 +189,7 @@ func (w *Worker) makeGolden(ctx context.Context, t Template, k goldenKind, dir s
 	if err := errors.Join(saving.Finish(ctx), saving.Close()); err != nil {
 		return bootError("save", err, i.machine.Console())
 	}
-	if err := os.Rename(tmp, dir); err != nil {
+	if err := w.cfg.Disk.Place("golden.place", tmp, dir); err != nil {
 		return fmt.Errorf("put the golden snapshot in place: %w", err)
 	}
 	w.log.Info("golden snapshot made", "template", t.Name, "shape", k.String(), "took", time.Since(begin).Round(time.Millisecond))

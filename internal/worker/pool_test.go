@@ -339,7 +339,7 @@ func runs(m *fake.Machine) int {
 func TestStaleMachinesAreThrownOut(t *testing.T) {
 	b := newPoolBench(t, 2)
 	w := b.filled(t)
-	if err := dropGolden(w.goldenDir(Template{Dir: filepath.Join(b.dir, "template")}, sandbox.DefaultShape())); err != nil {
+	if err := w.dropGolden(w.goldenDir(Template{Dir: filepath.Join(b.dir, "template")}, sandbox.DefaultShape())); err != nil {
 		t.Fatal(err)
 	}
 	before := b.host.Machines()

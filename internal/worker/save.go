@@ -56,12 +56,12 @@ func (w *Worker) Save(ctx context.Context, id sandbox.InstanceID, r SaveRequest)
 	}()
 	dir := w.snapshotDir(r.Snapshot)
 	tmp := dir + unfinished
-	if err := os.Mkdir(tmp, 0o700); err != nil {
+	if err := w.cfg.Disk.Mkdir("snapshot.directory", tmp, 0o700); err != nil {
 		return info, fmt.Errorf("make a snapshot's directory: %w", err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(tmp))
+			err = errors.Join(err, w.cfg.Disk.RemoveAll("snapshot.undo", tmp))
 			if r.Stay {
 				err = errors.Join(err, i.goOn(ctx))
 			}
@@ -78,11 +78,8 @@ func (w *Worker) Save(ctx context.Context, id sandbox.InstanceID, r SaveRequest)
 	if err := errors.Join(saving.Finish(ctx), saving.Close()); err != nil {
 		return info, err
 	}
-	if err := os.Rename(tmp, dir); err != nil {
-		return info, fmt.Errorf("put a snapshot in place: %w", err)
-	}
-	if err := snapshot.SyncDir(w.cfg.SnapshotDir); err != nil {
-		return info, errors.Join(err, os.RemoveAll(dir))
+	if err := w.cfg.Disk.Place("snapshot.place", tmp, dir); err != nil {
+		return info, errors.Join(fmt.Errorf("put a snapshot in place: %w", err), w.removeSnapshot(r.Snapshot))
 	}
 	info = saving.Info()
 	info.Steps = append(info.Steps, sandbox.StepTime{Name: "finish", Took: time.Since(begin)})
@@ -245,17 +242,12 @@ func (w *Worker) Snapshots() ([]sandbox.SnapshotID, error) {
 
 // RemoveSnapshot frees a snapshot. Machines that were started from it go on. Idempotent.
 func (w *Worker) RemoveSnapshot(_ context.Context, id sandbox.SnapshotID) error {
+	return w.removeSnapshot(id)
+}
+
+func (w *Worker) removeSnapshot(id sandbox.SnapshotID) error {
 	dir := w.snapshotDir(id)
-	// First the name: half of a snapshot must never be found under it.
-	if err := os.Rename(dir, dir+unfinished); err != nil && !errors.Is(err, os.ErrNotExist) {
-		if err := os.RemoveAll(dir + unfinished); err != nil { // of an attempt before
-			return fmt.Errorf("remove snapshot %s: %w", id, err)
-		}
-		if err := os.Rename(dir, dir+unfinished); err != nil {
-			return fmt.Errorf("remove snapshot %s: %w", id, err)
-		}
-	}
-	if err := os.RemoveAll(dir + unfinished); err != nil {
+	if err := w.cfg.Disk.Discard("snapshot.remove", dir, dir+unfinished); err != nil {
 		return fmt.Errorf("remove snapshot %s: %w", id, err)
 	}
 	return nil

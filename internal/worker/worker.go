@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"ramet.dev/ramet/internal/durable"
 	"ramet.dev/ramet/internal/network"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/snapshot"
@@ -31,6 +32,8 @@ type Config struct {
 	Network *network.Network
 	// SnapshotDir holds one directory for each snapshot that is kept, on the same filesystem as Dir.
 	SnapshotDir string
+	// Disk makes the changes of files that have to survive a power cut.
+	Disk *durable.Disk
 	// Templates finds the template to boot by its name, Build one of its builds by name and hash.
 	Templates func(name string) (Template, error)
 	Build     func(name, hash string) (Template, error)
@@ -112,7 +115,7 @@ func New(ctx context.Context, cfg Config) (*Worker, error) {
 	if err := os.MkdirAll(cfg.SnapshotDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the snapshot directory: %w", err)
 	}
-	if err := removeForks(cfg.SnapshotDir); err != nil {
+	if err := removeHalves(cfg.Disk, cfg.SnapshotDir); err != nil {
 		return nil, err
 	}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -20,6 +20,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"ramet.dev/ramet/internal/durable"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
@@ -33,6 +34,8 @@ type Config struct {
 	Serve func(g *Guest, conn net.Conn)
 	// Network serves a connection of Ethernet frames in the same way.
 	Network func(g *Guest, conn net.Conn)
+	// Disk makes the files of snapshots.
+	Disk *durable.Disk
 }
 
 // Steps that can be made to fail with Host.Fail.

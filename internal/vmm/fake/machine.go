@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"ramet.dev/ramet/internal/durable"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/vmm"
 )
@@ -191,7 +192,7 @@ func (m *Machine) Save(ctx context.Context, dir string, o vmm.SaveOptions) (vmm.
 		}
 	}
 	err := m.step(ctx, StepSave)
-	s := &saving{dir: dir, saved: saved{
+	s := &saving{disk: m.host.cfg.Disk, dir: dir, volatile: o.Ephemeral, saved: saved{
 		ImageHash: m.cfg.Source.Image.Hash, VCPUs: m.cfg.Shape.VCPUs, DiskOnly: o.DiskOnly, Guest: m.guest.snapshot(),
 	}}
 	s.info.DirtyBytes = s.saved.Guest.OwnPages * 4096
@@ -211,10 +212,13 @@ func (m *Machine) Flatten(ctx context.Context) error { return m.step(ctx, StepFl
 
 // saving is a captured snapshot.
 type saving struct {
-	dir    string
-	saved  saved
-	info   sandbox.SaveInfo
-	finish func(context.Context) error
+	disk *durable.Disk
+	dir  string
+	// volatile snapshots need not survive a power cut.
+	volatile bool
+	saved    saved
+	info     sandbox.SaveInfo
+	finish   func(context.Context) error
 }
 
 // Finish implements vmm.Saving.
@@ -227,7 +231,13 @@ func (s *saving) Finish(ctx context.Context) error {
 		return fmt.Errorf("save: %w", err)
 	}
 	s.info.SizeBytes = int64(len(b))
-	if err := os.WriteFile(filepath.Join(s.dir, snapshotName), b, 0o600); err != nil {
+	path := filepath.Join(s.dir, snapshotName)
+	if s.volatile {
+		err = os.WriteFile(path, b, 0o600)
+	} else {
+		err = s.disk.WriteFile("snapshot.manifest", path, b, 0o600)
+	}
+	if err != nil {
 		return fmt.Errorf("save: %w", err)
 	}
 	return nil

@@ -26,7 +26,7 @@ func layerNode(n int) string { return "layer" + strconv.Itoa(n) }
 func (d *Driver) linkLayers(snapDir, dir string, layers []snapshot.File) error {
 	for i, l := range layers {
 		src, path := filepath.Join(snapDir, l.Name), filepath.Join(dir, layerName(i))
-		if err := snapshot.LinkOrCopy(src, path); err != nil {
+		if err := snapshot.LinkOrCopy(nil, src, path); err != nil {
 			if _, serr := os.Lstat(src); errors.Is(serr, os.ErrNotExist) {
 				return &snapshot.CorruptError{Path: src, Reason: "it is missing"}
 			}

@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ramet.dev/ramet/internal/durable"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/vmm"
 )
@@ -57,7 +58,9 @@ type Config struct {
 	ConsoleBytes int
 	// Cgroup is the name of the parent cgroup of all machines; empty: "ramet".
 	Cgroup string
-	Log    *slog.Logger
+	// Disk makes the changes of files that have to survive a power cut.
+	Disk *durable.Disk
+	Log  *slog.Logger
 }
 
 // Driver starts QEMU machines. Its methods are safe for concurrent use.

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ramet.dev/ramet/internal/sandbox"
-	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
 )
 
@@ -149,7 +148,7 @@ func (d *Driver) remember(p KVMProbe) error {
 	if err != nil {
 		return err
 	}
-	if err := snapshot.WriteFileAtomic(d.probePath(), b, 0o644); err != nil {
+	if err := d.cfg.Disk.WriteFile("kvm_probe", d.probePath(), b, 0o644); err != nil {
 		return fmt.Errorf("remember the KVM probe: %w", err)
 	}
 	return nil

@@ -300,7 +300,7 @@ func damaged(t *testing.T, s *vmmtest.Suite, d *qemu.Driver) {
 			t.Run(e.Name()+"/"+how, func(t *testing.T) {
 				bad := t.TempDir()
 				for _, f := range entries {
-					if err := snapshot.Copy(filepath.Join(whole, f.Name()), filepath.Join(bad, f.Name())); err != nil {
+					if err := snapshot.Copy(nil, filepath.Join(whole, f.Name()), filepath.Join(bad, f.Name())); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -152,7 +152,7 @@ func (s *saving) openFile() (err error) {
 	if s.o.Ephemeral {
 		return nil
 	}
-	s.file, err = os.OpenFile(filepath.Join(s.dir, pagesFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	s.file, err = s.m.d.cfg.Disk.Open("snapshot.pages", filepath.Join(s.dir, pagesFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("open page file: %w", err)
 	}
@@ -248,7 +248,7 @@ func (s *saving) linkLayers(rec record) error {
 		put = snapshot.Copy
 	}
 	for _, l := range s.manifest.Layers {
-		if err := put(filepath.Join(s.m.dir, l.Name), filepath.Join(s.dir, l.Name)); err != nil {
+		if err := put(s.m.d.cfg.Disk, filepath.Join(s.m.dir, l.Name), filepath.Join(s.dir, l.Name)); err != nil {
 			return fmt.Errorf("save disk layer: %w", err)
 		}
 	}
@@ -275,11 +275,11 @@ func (s *saving) finish(ctx context.Context) (err error) {
 				return err
 			}
 		}
-		if man.State, err = snapshot.WriteFile(s.dir, stateFile, bytes.NewReader(s.state)); err != nil {
+		if man.State, err = snapshot.WriteFile(s.m.d.cfg.Disk, s.dir, stateFile, bytes.NewReader(s.state)); err != nil {
 			return err
 		}
-		if err := s.file.Sync(); err != nil {
-			return fmt.Errorf("write pages: %w", err)
+		if err := s.m.d.cfg.Disk.Sync("snapshot.pages", s.file); err != nil {
+			return err
 		}
 		s.info.SizeBytes += man.State.Size + man.Pages.Size
 	}
@@ -294,10 +294,10 @@ func (s *saving) finish(ctx context.Context) (err error) {
 			return fmt.Errorf("save disk layer: %w", err)
 		}
 	}
-	if err := man.Save(s.dir); err != nil {
+	if err := man.Save(s.m.d.cfg.Disk, s.dir); err != nil {
 		return err
 	}
-	return snapshot.SyncDir(s.dir)
+	return s.m.d.cfg.Disk.SyncDir("snapshot.names", s.dir)
 }
 
 func (s *saving) finishEphemeral() error {
@@ -334,7 +334,7 @@ func (s *saving) finishGolden() error {
 	if memory == nil {
 		return errors.New("the golden memory is not open in this process")
 	}
-	f, err := snapshot.WriteMemory(s.dir, memoryFile, memory, int64(m.rec.bootMB())<<20)
+	f, err := snapshot.WriteMemory(s.m.d.cfg.Disk, s.dir, memoryFile, memory, int64(m.rec.bootMB())<<20)
 	if err != nil {
 		return err
 	}
@@ -351,7 +351,7 @@ func (s *saving) finishLayer(l *snapshot.File) error {
 		return err
 	}
 	defer f.Close()
-	if err := errors.Join(f.Sync(), f.Chmod(0o444)); err != nil {
+	if err := errors.Join(s.m.d.cfg.Disk.Sync("snapshot.layer", f), f.Chmod(0o444)); err != nil {
 		return err
 	}
 	if l.SHA256 != "" {

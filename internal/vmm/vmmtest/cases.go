@@ -419,7 +419,7 @@ func (s *Suite) damagedRefused(t *testing.T) {
 		for name, damage := range map[string]func(path string) error{"flipped": flipFirstByte, "missing": os.Remove} {
 			dir := t.TempDir()
 			for _, f := range files {
-				if err := snapshot.LinkOrCopy(filepath.Join(s.Golden, f.Name()), filepath.Join(dir, f.Name())); err != nil {
+				if err := snapshot.LinkOrCopy(nil, filepath.Join(s.Golden, f.Name()), filepath.Join(dir, f.Name())); err != nil {
 					t.Fatal(err)
 				}
 			}
