@@ -83,21 +83,36 @@ func (m *Machine) takeOver(ctx context.Context) error {
 		return err
 	}
 	m.setRunning(status.Running)
-	var sets []struct {
-		ID int `json:"fdset-id"`
-	}
-	if err := m.run(ctx, "query-fdsets", nil, &sets); err != nil {
+	if err := m.recoverSets(ctx); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	for _, s := range sets {
-		m.nextSet = max(m.nextSet, s.ID+1)
-	}
-	m.mu.Unlock()
 	if err := m.endJobs(ctx); err != nil {
 		return err
 	}
 	return m.checkTop(ctx)
+}
+
+// recoverSets finds the next free add-fd set, and takes back the file for device state of a
+// server that ended in the middle of a save.
+func (m *Machine) recoverSets(ctx context.Context) error {
+	sets, err := m.fdSets(ctx)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	for _, s := range sets {
+		m.nextSet = max(m.nextSet, s.id+1)
+	}
+	m.mu.Unlock()
+	for _, s := range sets {
+		if s.name != stateSet {
+			continue
+		}
+		if err := m.run(ctx, "remove-fd", map[string]any{"fdset-id": s.id}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkTop repairs the record of a machine whose server ended between
@@ -138,7 +153,7 @@ func openMemoryOf(pid int) (*os.File, error) {
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		target, err := os.Readlink(path)
-		if err == nil && strings.HasPrefix(target, "/memfd:ramet-") {
+		if err == nil && (strings.HasPrefix(target, "/memfd:"+goldenMemory) || strings.HasPrefix(target, "/memfd:"+newGoldenMemory)) {
 			f, err := os.Open(path)
 			if err != nil {
 				return nil, fmt.Errorf("find the machine's memory: %w", err)

@@ -215,7 +215,7 @@ func (m *Machine) awaitJob(ctx context.Context, events *qmp.Subscription) error 
 func (m *Machine) dropLayers(ctx context.Context, layers []snapshot.File) error {
 	ctx, cancel := context.WithTimeout(ctx, flattenEnd)
 	defer cancel()
-	sets, err := m.layerSets(ctx)
+	sets, err := m.fdSets(ctx)
 	if err != nil {
 		return err
 	}
@@ -223,16 +223,24 @@ func (m *Machine) dropLayers(ctx context.Context, layers []snapshot.File) error 
 	for _, l := range slices.Backward(layers) { // a node goes after the one that stood on it
 		node := layerNode(layerNumber(l.Name))
 		errs = append(errs, m.run(ctx, "blockdev-del", map[string]any{"node-name": node}, nil))
-		if set, ok := sets[node]; ok {
-			errs = append(errs, m.run(ctx, "remove-fd", map[string]any{"fdset-id": set}, nil))
+		for _, s := range sets {
+			if s.name == node {
+				errs = append(errs, m.run(ctx, "remove-fd", map[string]any{"fdset-id": s.id}, nil))
+			}
 		}
 		errs = append(errs, os.Remove(filepath.Join(m.dir, l.Name)))
 	}
 	return errors.Join(errs...)
 }
 
-// layerSets finds the add-fd sets of layers, by their nodes.
-func (m *Machine) layerSets(ctx context.Context) (map[string]int, error) {
+// fdSet is an add-fd set of QEMU.
+type fdSet struct {
+	id   int
+	name string
+}
+
+// fdSets lists QEMU's add-fd sets.
+func (m *Machine) fdSets(ctx context.Context) ([]fdSet, error) {
 	var out []struct {
 		ID  int `json:"fdset-id"`
 		FDs []struct {
@@ -242,11 +250,12 @@ func (m *Machine) layerSets(ctx context.Context) (map[string]int, error) {
 	if err := m.run(ctx, "query-fdsets", nil, &out); err != nil {
 		return nil, err
 	}
-	sets := make(map[string]int, len(out))
-	for _, s := range out {
+	sets := make([]fdSet, len(out))
+	for i, s := range out {
+		sets[i].id = s.ID
 		for _, f := range s.FDs {
 			if f.Opaque != "" {
-				sets[f.Opaque] = s.ID
+				sets[i].name = f.Opaque
 			}
 		}
 	}

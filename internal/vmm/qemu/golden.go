@@ -137,7 +137,7 @@ func loadGolden(dir string, f *snapshot.File, mb int) (*os.File, error) {
 	if size := int64(mb) << 20; f != nil && f.Size != size {
 		return nil, &snapshot.CorruptError{Path: dir, Reason: fmt.Sprintf("its memory has %d bytes instead of %d", f.Size, size)}
 	}
-	mem, err := newMemory("ramet-golden", mb)
+	mem, err := newMemory(goldenMemory, mb)
 	if err != nil {
 		return nil, err
 	}
@@ -152,6 +152,13 @@ func loadGolden(dir string, f *snapshot.File, mb int) (*os.File, error) {
 	}
 	return mem, nil
 }
+
+// The names of memfds that are guests' boot memory. A machine is recognised by them after a
+// restart of the server, so they never change.
+const (
+	goldenMemory    = "ramet-golden"
+	newGoldenMemory = "ramet-new-golden"
+)
 
 // newMemory makes a memfd of mb MB.
 func newMemory(name string, mb int) (*os.File, error) {

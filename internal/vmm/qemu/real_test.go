@@ -61,6 +61,7 @@ func TestRealMachine(t *testing.T) {
 		{"GoldenMemoryIsImmutable", goldenImmutable},
 		{"ConsoleFloodIsBounded", consoleFlood},
 		{"KilledFromOutside", killedFromOutside},
+		{"AdoptedAfterAKilledSave", adoptedAfterAKilledSave},
 		{"FlattenRemovesLayers", flattened},
 		{"DamagedSnapshotIsRefused", damaged},
 		{"ConcurrentRestores", concurrent},
@@ -280,6 +281,42 @@ func flattened(t *testing.T, s *vmmtest.Suite, _ *qemu.Driver) {
 		t.Error(err)
 	}
 	a.Call("wdisk", 0, 77, 65536)
+}
+
+// adoptedAfterAKilledSave takes over machines whose server was killed while it saved their
+// device state, each of which has left a file in QEMU.
+func adoptedAfterAKilledSave(t *testing.T, s *vmmtest.Suite, d *qemu.Driver) {
+	ctx, cancel := context.WithTimeout(t.Context(), realTimeout)
+	defer cancel()
+	c := s.Config(t, s.Golden, false)
+	m, err := d.Start(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Remove(context.WithoutCancel(ctx), c.Dir); err != nil {
+			t.Error(err)
+		}
+	})
+	s.Resume(t, m)
+	for range 20 { // so that some are found before the memory
+		qemu.LeaveState(ctx, t, m)
+	}
+	if err := m.Release(); err != nil {
+		t.Fatal(err)
+	}
+	n, err := d.Adopt(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := qemu.StateSets(ctx, t, n); left != 0 {
+		t.Errorf("%d files of killed saves are left in QEMU", left)
+	}
+	vmmtest.Dial(t, n).Call("set", "who", "adopted")
+	snap := filepath.Join(t.TempDir(), "adopted")
+	s.Save(t, n, snap)
+	_, b := s.Restored(t, snap)
+	b.Want("adopted", "get", "who")
 }
 
 func damaged(t *testing.T, s *vmmtest.Suite, d *qemu.Driver) {

@@ -244,7 +244,7 @@ func (s *start) makeDisk() ([]diskArg, []*os.File, error) {
 // any other one a private mapping of memory that nobody can write.
 func (s *start) attachMemory(ctx context.Context) error {
 	if s.cfg.Golden {
-		mem, err := newMemory("ramet-new-golden", s.rec.BootMB)
+		mem, err := newMemory(newGoldenMemory, s.rec.BootMB)
 		if err != nil {
 			return err
 		}

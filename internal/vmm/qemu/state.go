@@ -71,6 +71,9 @@ func ramBlocks(out string) []string {
 	return names
 }
 
+// stateSet is the name of the add-fd set that device state is written to.
+const stateSet = "state"
+
 // saveState returns the state of all devices and vCPUs, without memory.
 func (m *Machine) saveState(ctx context.Context) ([]byte, error) {
 	if err := m.checkRAMBlocks(ctx); err != nil {
@@ -88,7 +91,7 @@ func (m *Machine) saveState(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("save device state: %w", err)
 	}
 	defer w.Close()
-	set, err := m.addFDs(ctx, "state", w)
+	set, err := m.addFDs(ctx, stateSet, w)
 	if err != nil {
 		return nil, err
 	}

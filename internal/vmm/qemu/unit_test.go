@@ -499,3 +499,32 @@ func TestKillUIDIsDoneWithAProcessThatNobodyReaps(t *testing.T) {
 		t.Errorf("left: %v, %v", pids, err)
 	}
 }
+
+// TestMemoryIsFoundAmongOtherFiles has the files of killed saves beside the memory.
+func TestMemoryIsFoundAmongOtherFiles(t *testing.T) {
+	open := func(name string) *os.File {
+		t.Helper()
+		fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := os.NewFile(uintptr(fd), name)
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	for range 12 { // directories are listed by name: "10" is before "9"
+		open("ramet-state")
+	}
+	for _, name := range []string{goldenMemory, newGoldenMemory} {
+		memory := open(name)
+		found, err := openMemoryOf(os.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err1 := memory.Stat()
+		b, err2 := found.Stat()
+		if err := errors.Join(err1, err2, found.Close(), memory.Close()); err != nil || !os.SameFile(a, b) {
+			t.Errorf("%s was not found: %v", name, err)
+		}
+	}
+}
