@@ -107,12 +107,12 @@ func (a *App) Close() error {
 
 func (a *App) home() config.Home { return config.Home(a.cfg.Home) }
 
-func (a *App) openHome(context.Context) error {
+func (a *App) openHome(ctx context.Context) error {
 	// Machines run under uids of their own and pass through this directory.
 	if err := os.MkdirAll(a.cfg.Home, 0o711); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
-	lock, err := store.LockFile(a.home().Lock())
+	lock, err := store.LockFile(ctx, a.home().Lock())
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func Restore(ctx context.Context, cfg config.Server, backup io.Reader, force boo
 		return fmt.Errorf("make the data directory: %w", err)
 	}
 	home := config.Home(cfg.Home)
-	lock, err := store.LockFile(home.Lock())
+	lock, err := store.LockFile(ctx, home.Lock())
 	if err != nil {
 		return err
 	}

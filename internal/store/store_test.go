@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"golang.org/x/sys/unix"
 
 	"ramet.dev/ramet/internal/sandbox"
 )
@@ -403,11 +406,11 @@ func TestKeysByHash(t *testing.T) {
 
 func TestLockIsExclusive(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	l, err := LockFile(path)
+	l, err := LockFile(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = LockFile(path)
+	_, err = LockFile(t.Context(), path)
 	var e *sandbox.Error
 	if !errors.As(err, &e) || e.Code != "data_dir_in_use" {
 		t.Errorf("%v", err)
@@ -415,13 +418,47 @@ func TestLockIsExclusive(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if l, err = LockFile(path); err != nil {
+	if l, err = LockFile(t.Context(), path); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(path); err != nil || len(b) < 2 {
 		t.Errorf("%q %v", b, err)
 	}
 	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLockOfAKilledServerIsWaitedFor has a child of a server hold the lock a moment longer.
+func TestLockOfAKilledServerIsWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	child, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer child.Close()
+	if err := unix.Flock(int(child.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	server := exec.Command("true")
+	if err := server.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintln(child, server.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	impatient, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := LockFile(impatient, path); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while the child has it: %v", err)
+	}
+	freed := make(chan error, 1)
+	time.AfterFunc(50*time.Millisecond, func() { freed <- child.Close() })
+	l, err := LockFile(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(<-freed, l.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
