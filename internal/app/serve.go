@@ -159,7 +159,7 @@ func (a *App) Run(ctx context.Context) error {
 			Version: a.version, Driver: a.driver.Name(),
 			Region: a.cfg.Region, Node: a.cfg.Node, PID: os.Getpid(),
 		},
-		Capacity: a.worker.Capacity,
+		Capacity: a.worker.Capacity, Regions: a.cfg.Regions, PublicURL: a.cfg.PublicURL,
 	})
 	server := api.HTTPServer()
 	serve := func() error { return server.Serve(a.ln) }

@@ -242,8 +242,11 @@ func stopTimes(sb *v1.Sandbox) string {
 	var what []string
 	if sb.IdleTimeoutS != 0 {
 		then := "hibernates"
-		if sb.Persistent {
+		switch sb.OnIdle {
+		case "space":
 			then = "becomes a Space"
+		case "delete":
+			then = "is deleted"
 		}
 		what = append(what, fmt.Sprintf("%s %s without a call", then, seconds(sb.IdleTimeoutS)))
 	}

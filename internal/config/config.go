@@ -50,6 +50,10 @@ type Server struct {
 	// Region and Node are stamped on every sandbox.
 	Region string
 	Node   string
+	// Regions are servers of other regions, by name; calls that name one are passed on to it.
+	Regions map[string]*url.URL
+	// PublicURL is where clients reach this server directly; may be empty.
+	PublicURL string
 	// Template is the template that is built at the start and used when a
 	// create names none.
 	Template string

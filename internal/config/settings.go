@@ -169,6 +169,14 @@ func Settings() []Setting {
 			Help: "region that is stamped on every sandbox",
 		},
 		{
+			Key: "regions", Arg: "NAME=URL", Default: "", List: true, check: checkRegions, Scope: ForServer,
+			Help: "servers of other regions, to which calls that name one of them are passed on",
+		},
+		{
+			Key: "public_url", Arg: "URL", Default: "", check: checkOptionalURL, Scope: ForServer,
+			Help: "where clients reach this server directly; told in the answer of a create",
+		},
+		{
 			Key: "node", Arg: "NAME", Default: "", check: checkName, Scope: ForServer,
 			Help: "name of this node (default: the host's name)",
 		},

@@ -46,8 +46,12 @@ func (c *Control) Hibernate(ctx context.Context, project string, id sandbox.ID) 
 }
 
 // idle puts a sandbox to sleep that nobody has called for its idle timeout, as a Space
-// when it is persistent. It does not wait for another operation, which is use.
+// when it is persistent, or deletes it. It does not wait for another operation, which is use.
 func (c *Control) idle(project string, id sandbox.ID, reason string) error {
+	deleted, err := c.deleteIdle(project, id, reason)
+	if err != nil || deleted {
+		return err
+	}
 	op, ctx, other, err := c.tryBegin(id)
 	if err != nil || op == nil {
 		if other != nil {
@@ -67,6 +71,24 @@ func (c *Control) idle(project string, id sandbox.ID, reason string) error {
 	}
 	_, _, err = c.freeze(ctx, sb, use, ending{cause: causeIdle, reason: reason})
 	return err
+}
+
+// deleteIdle deletes an idle sandbox whose settings say so.
+func (c *Control) deleteIdle(project string, id sandbox.ID, reason string) (deleted bool, err error) {
+	ctx, cancel := context.WithTimeout(c.life, c.cfg.StopTimeout)
+	defer cancel()
+	sb, err := c.store.Get(ctx, project, id)
+	if err != nil || !sb.DeleteIdle || sb.Persistent {
+		return false, err
+	}
+	c.mu.Lock()
+	busy := c.ops[id] != nil
+	c.mu.Unlock()
+	if busy {
+		return false, errBusy
+	}
+	_, err = c.end(ctx, project, id, ending{cause: causeIdle, reason: reason, only: sandbox.Running})
+	return err == nil, err
 }
 
 // freeze saves a running sandbox and ends its machine: the sandbox hibernates, or with

@@ -219,13 +219,14 @@ func settingsOf(sb sandbox.Sandbox) sandbox.Settings {
 	return sandbox.Settings{
 		Egress: sb.Egress, EgressPolicy: sb.EgressPolicy, Env: sb.Env, Metadata: sb.Metadata,
 		IdleTimeout: sb.IdleTimeout, MaxLifetime: sb.MaxLifetime, Persistent: sb.Persistent,
+		DeleteIdle: sb.DeleteIdle,
 	}
 }
 
 // inherit gives a sandbox the settings that another handed on.
 func inherit(sb *sandbox.Sandbox, s sandbox.Settings) {
 	sb.Egress, sb.EgressPolicy, sb.Env, sb.Metadata = s.Egress, s.EgressPolicy, s.Env, s.Metadata
-	sb.IdleTimeout, sb.MaxLifetime, sb.Persistent = s.IdleTimeout, s.MaxLifetime, s.Persistent
+	sb.IdleTimeout, sb.MaxLifetime, sb.Persistent, sb.DeleteIdle = s.IdleTimeout, s.MaxLifetime, s.Persistent, s.DeleteIdle
 }
 
 // sizeOf returns what a snapshot takes on the disk, 0 when that is not known.

@@ -26,6 +26,8 @@ type CreateRequest struct {
 	IdleTimeout, MaxLifetime time.Duration
 	// Persistent makes the sandbox a Space when it is idle, instead of hibernating.
 	Persistent bool
+	// DeleteIdle deletes the sandbox when it is idle, unless it is persistent.
+	DeleteIdle bool
 	// Checkpoint, when set, is what to start from. Template and Shape are the checkpoint's then;
 	// of its settings those hold that the request leaves out. NoEgress and Persistent hold
 	// when either says so.
@@ -35,9 +37,10 @@ type CreateRequest struct {
 	// Idempotency is the tag of an idempotent call, see Once.
 	Idempotency string
 
-	// space is the Space to resume, from the snapshot to start from.
-	space sandbox.SnapshotID
-	from  *sandbox.Snapshot
+	// space is the Space to resume, resume what changes with that; from is the snapshot to start from.
+	space  sandbox.SnapshotID
+	resume ResumeRequest
+	from   *sandbox.Snapshot
 }
 
 // Never is an IdleTimeout or MaxLifetime of a CreateRequest: there is none.
@@ -131,6 +134,13 @@ func (r *CreateRequest) settings(idle time.Duration) sandbox.Settings {
 	}
 	if r.MaxLifetime != 0 {
 		s.MaxLifetime = max(r.MaxLifetime, 0)
+	}
+	s.DeleteIdle = s.DeleteIdle || r.DeleteIdle
+	if r.resume.Egress != nil {
+		s.Egress = *r.resume.Egress
+	}
+	if r.resume.Persistent != nil {
+		s.Persistent = *r.resume.Persistent
 	}
 	return s
 }

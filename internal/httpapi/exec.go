@@ -31,7 +31,7 @@ func (s *Server) Exec(w http.ResponseWriter, r *http.Request, id rametv1.Sandbox
 		s.writeError(w, r, badRequest("invalid_code", "code is missing or empty; give the source to run"))
 		return
 	}
-	var conv converter = &lines{now: time.Now}
+	var conv converter = &remembered{lines: lines{now: time.Now}, history: s.history, project: project(r), id: id}
 	switch f := value(body.Format); f {
 	case "", "lines":
 	case "chunks":

@@ -42,6 +42,7 @@ with Sandbox() as s:
     assert [c.run_code("print(open('a.txt').read())").stdout for c in children] == ["parent"] * 3
     children[1].upload(b"child", "a.txt")
     assert s.diff(children[1], ["."])["modified"] == ["./a.txt"]
+    assert [(e.type, e.data) for e in children[0].replay()] == [("stdout", "parent"), ("exit", 0)], children[0].replay()
     s.merge_into(children[1])
     assert s.download("a.txt") == b"child"
     for c in children:

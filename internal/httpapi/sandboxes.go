@@ -59,6 +59,7 @@ func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, error) {
 		Metadata:   value(b.Metadata),
 		Persistent: value(b.Persistent),
 		KeepSeed:   b.Reseed != nil && !*b.Reseed,
+		DeleteIdle: b.IdleTimeoutSeconds != nil, // the client that has this name expects it
 	}
 	if b.EgressPolicy != nil {
 		policy := egressPolicy(*b.EgressPolicy)
@@ -376,6 +377,9 @@ func (s *Server) writeSandbox(w http.ResponseWriter, r *http.Request, sb sandbox
 // describeSandbox is toSandbox with when it ends, which other records say too.
 func (s *Server) describeSandbox(r *http.Request, sb sandbox.Sandbox) (rametv1.Sandbox, error) {
 	out := toSandbox(sb)
+	if s.cfg.PublicURL != "" {
+		out.Endpoint = &s.cfg.PublicURL
+	}
 	end, err := s.control.ExpiresAt(r.Context(), sb)
 	out.ExpiresAt = moment(end)
 	return out, err
@@ -386,6 +390,17 @@ var origins = map[sandbox.Origin]string{
 	sandbox.OriginCreate: "create", sandbox.OriginFork: "fork", sandbox.OriginCheckpoint: "checkpoint", sandbox.OriginSpace: "space",
 }
 
+// onIdle is the word for what becomes of a sandbox when its idle timeout is over.
+func onIdle(sb sandbox.Sandbox) string {
+	switch {
+	case sb.Persistent:
+		return "space"
+	case sb.DeleteIdle:
+		return "delete"
+	}
+	return "hibernate"
+}
+
 func toSandbox(sb sandbox.Sandbox) rametv1.Sandbox {
 	out := rametv1.Sandbox{
 		Id: sb.ID.String(), State: string(sb.State), Status: string(sb.State),
@@ -394,7 +409,7 @@ func toSandbox(sb sandbox.Sandbox) rametv1.Sandbox {
 		Egress: sb.Egress, EgressPolicy: toEgressPolicy(sb.EgressPolicy), Metadata: notNil(sb.Metadata), Persistent: sb.Persistent, Origin: origins[sb.Origin],
 		Isolation: string(sb.Isolation), Region: sb.Region, Node: sb.Node,
 		IdleTimeoutS: int(sb.IdleTimeout.Seconds()), MaxLifetimeS: int(sb.MaxLifetime.Seconds()),
-		CreatedAt: sb.CreatedAt.UTC(), UpdatedAt: sb.UpdatedAt.UTC(),
+		CreatedAt: sb.CreatedAt.UTC(), UpdatedAt: sb.UpdatedAt.UTC(), OnIdle: onIdle(sb),
 	}
 	if sb.State == sandbox.Running {
 		out.State = "ready" // Podflare's word

@@ -166,6 +166,8 @@ type Sandbox struct {
 	IdleTimeout, MaxLifetime time.Duration
 	// Persistent says that it becomes a Space when it is idle, instead of hibernating.
 	Persistent bool
+	// DeleteIdle says that it is deleted when it is idle, unless it is persistent.
+	DeleteIdle bool
 	// Origin says how it came to be, Parent of which sandbox, and Snapshot of which
 	// checkpoint or Space; empty for one of a template.
 	Origin   Origin

@@ -192,7 +192,7 @@ func swap(ctx context.Context, q *storedb.Queries, from sandbox.State, row store
 		DiskMb: row.DiskMb, Isolation: row.Isolation, Egress: row.Egress, Env: row.Env, Metadata: row.Metadata,
 		UpdatedAt: row.UpdatedAt, IdleTimeoutMs: row.IdleTimeoutMs, MaxLifetimeMs: row.MaxLifetimeMs,
 		EgressPolicy: row.EgressPolicy, Template: row.Template, Persistent: row.Persistent, MergedInto: row.MergedInto,
-		Hibernation: row.Hibernation, BootNote: row.BootNote,
+		Hibernation: row.Hibernation, BootNote: row.BootNote, DeleteIdle: row.DeleteIdle,
 	})
 	if err != nil {
 		return fmt.Errorf("update the record: %w", err)
@@ -441,7 +441,7 @@ func fromRow(r storedb.Sandbox) (sandbox.Sandbox, error) {
 		CreatedAt: time.UnixMicro(r.CreatedAt).UTC(), UpdatedAt: time.UnixMicro(r.UpdatedAt).UTC(),
 		Persistent: r.Persistent != 0, Origin: sandbox.Origin(r.Origin), Parent: sandbox.ID(r.Parent),
 		Snapshot: sandbox.SnapshotID(r.Snapshot), MergedInto: sandbox.ID(r.MergedInto),
-		Hibernation: sandbox.SnapshotID(r.Hibernation), BootNote: r.BootNote,
+		Hibernation: sandbox.SnapshotID(r.Hibernation), BootNote: r.BootNote, DeleteIdle: r.DeleteIdle != 0,
 	}
 	if r.UnresponsiveSince != 0 {
 		sb.UnresponsiveSince = time.UnixMicro(r.UnresponsiveSince).UTC()
@@ -475,6 +475,9 @@ func toRow(sb sandbox.Sandbox) (storedb.Sandbox, error) {
 	}
 	if sb.Persistent {
 		r.Persistent = 1
+	}
+	if sb.DeleteIdle {
+		r.DeleteIdle = 1
 	}
 	if !sb.UnresponsiveSince.IsZero() {
 		r.UnresponsiveSince = sb.UnresponsiveSince.UnixMicro()

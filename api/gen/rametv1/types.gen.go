@@ -669,6 +669,9 @@ type Sandbox struct {
 	// events name them: lower case, names in their ASCII form. `docs/egress.md` says how they are enforced.
 	EgressPolicy EgressPolicy `json:"egress_policy"`
 
+	// Endpoint Where this server can be reached directly, by its setting `public_url`; absent when that is not set.
+	Endpoint *string `json:"endpoint,omitempty"`
+
 	// ExpiresAt When it ends by itself if nothing changes: at the end of its maximum lifetime, or of its retention while it is hibernated.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 
@@ -677,11 +680,8 @@ type Sandbox struct {
 	Id         string  `json:"id"`
 
 	// IdleTimeoutS 0 is never.
-	IdleTimeoutS int `json:"idle_timeout_s"`
-
-	// Ignored Only in answers of calls that made it. Fields that were accepted but have no effect yet.
-	Ignored   *[]string `json:"ignored,omitempty"`
-	Isolation string    `json:"isolation"`
+	IdleTimeoutS int    `json:"idle_timeout_s"`
+	Isolation    string `json:"isolation"`
 
 	// MaxLifetimeS 0 is never.
 	MaxLifetimeS int `json:"max_lifetime_s"`
@@ -691,6 +691,9 @@ type Sandbox struct {
 	MergedInto *string           `json:"merged_into,omitempty"`
 	Metadata   map[string]string `json:"metadata"`
 	Node       string            `json:"node"`
+
+	// OnIdle What becomes of it when its idle timeout is over: `hibernate`, `space` (persistent ones) or `delete`.
+	OnIdle string `json:"on_idle"`
 
 	// Origin How it came to be: `create`, `fork`, `checkpoint` or `space`.
 	Origin string `json:"origin"`
@@ -748,7 +751,7 @@ type SandboxCreate struct {
 	// IdleTimeoutS Seconds without a call after which the sandbox hibernates (a persistent one becomes a Space), 0 to a year. 0 is never, absent the server's setting (300). A call in flight, a stream included, is a call: a long silent one is not idleness. Reading the sandbox, its metrics, console and events is none, and neither is what runs detached in it.
 	IdleTimeoutS *int `json:"idle_timeout_s,omitempty"`
 
-	// IdleTimeoutSeconds Podflare's name of `idle_timeout_s`.
+	// IdleTimeoutSeconds Podflare's `idle_timeout_s`. With it the sandbox is deleted when that is over, instead of hibernating, unless it is persistent.
 	IdleTimeoutSeconds *int `json:"idle_timeout_seconds,omitempty"`
 
 	// MaxLifetimeS Seconds after its create at which the sandbox is stopped for good, hibernated or not, 0 to a year. 0 or absent is never.
@@ -947,19 +950,19 @@ type SpaceList struct {
 
 // SpaceResume What is absent is as it was in the sandbox that became the Space.
 type SpaceResume struct {
-	// Egress Accepted from Podflare's clients; a value other than the Space's is in the answer's `ignored`.
+	// Egress Whether it reaches the internet.
 	Egress *bool `json:"egress,omitempty"`
 
 	// IdleTimeoutS 0 is never.
 	IdleTimeoutS *int `json:"idle_timeout_s,omitempty"`
 
-	// IdleTimeoutSeconds Podflare's name of `idle_timeout_s`.
+	// IdleTimeoutSeconds Podflare's `idle_timeout_s`. With it the sandbox is deleted when that is over, instead of hibernating, unless it is persistent.
 	IdleTimeoutSeconds *int `json:"idle_timeout_seconds,omitempty"`
 
 	// MaxLifetimeS 0 is never. It counts from the resume.
 	MaxLifetimeS *int `json:"max_lifetime_s,omitempty"`
 
-	// Persistent Accepted from Podflare's clients; a value other than the Space's is in the answer's `ignored`.
+	// Persistent Whether it becomes a Space again when its idle timeout is over.
 	Persistent *bool `json:"persistent,omitempty"`
 
 	// TimeoutSeconds Podflare's name of `max_lifetime_s`.

@@ -159,7 +159,10 @@ func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request, _ v1.Crea
 		EgressPolicy: policyOf(valueOr(req.EgressPolicy, v1.EgressPolicy{})),
 		Metadata:     valueOr(req.Metadata, map[string]string{}), Isolation: "emulated", Region: "local", Node: "testnode",
 		IdleTimeoutS: valueOr(req.IdleTimeoutS, 300), MaxLifetimeS: valueOr(req.MaxLifetimeS, 0),
-		Persistent: valueOr(req.Persistent, false), Origin: "create",
+		Persistent: valueOr(req.Persistent, false), OnIdle: "hibernate", Origin: "create",
+	}
+	if like.Persistent {
+		like.OnIdle = "space"
 	}
 	if req.Checkpoint != nil {
 		i := slices.IndexFunc(s.checkpoints, func(c *v1.Checkpoint) bool { return c.Id == *req.Checkpoint })

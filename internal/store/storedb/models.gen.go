@@ -81,6 +81,7 @@ type Sandbox struct {
 	MergedInto        string
 	Hibernation       string
 	BootNote          string
+	DeleteIdle        int64
 }
 
 type Snapshot struct {

@@ -263,7 +263,7 @@ func (q *Queries) GetProject(ctx context.Context, name string) (Project, error) 
 }
 
 const getSandbox = `-- name: GetSandbox :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes WHERE id = ?1 AND project = ?2
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, delete_idle FROM sandboxes WHERE id = ?1 AND project = ?2
 `
 
 type GetSandboxParams struct {
@@ -305,12 +305,13 @@ func (q *Queries) GetSandbox(ctx context.Context, arg GetSandboxParams) (Sandbox
 		&i.MergedInto,
 		&i.Hibernation,
 		&i.BootNote,
+		&i.DeleteIdle,
 	)
 	return i, err
 }
 
 const getSandboxForChange = `-- name: GetSandboxForChange :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes WHERE id = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, delete_idle FROM sandboxes WHERE id = ?1
 `
 
 func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, error) {
@@ -347,6 +348,7 @@ func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, 
 		&i.MergedInto,
 		&i.Hibernation,
 		&i.BootNote,
+		&i.DeleteIdle,
 	)
 	return i, err
 }
@@ -498,8 +500,8 @@ func (q *Queries) InsertProject(ctx context.Context, arg InsertProjectParams) (i
 const insertSandbox = `-- name: InsertSandbox :exec
 INSERT INTO sandboxes (id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since,
     instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency,
-    idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, delete_idle)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 `
 
 type InsertSandboxParams struct {
@@ -533,6 +535,7 @@ type InsertSandboxParams struct {
 	MergedInto        string
 	Hibernation       string
 	BootNote          string
+	DeleteIdle        int64
 }
 
 func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) error {
@@ -567,6 +570,7 @@ func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) er
 		arg.MergedInto,
 		arg.Hibernation,
 		arg.BootNote,
+		arg.DeleteIdle,
 	)
 	return err
 }
@@ -843,7 +847,7 @@ func (q *Queries) ListProjects(ctx context.Context) ([]Project, error) {
 }
 
 const listSandboxes = `-- name: ListSandboxes :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, delete_idle FROM sandboxes
 WHERE project = ?1
   AND (created_at < ?2 OR (created_at = ?2 AND id < ?3))
   AND (state = ?4 OR ?4 = 'any' OR (?4 = '' AND state <> 'stopped'))
@@ -910,6 +914,7 @@ func (q *Queries) ListSandboxes(ctx context.Context, arg ListSandboxesParams) ([
 			&i.MergedInto,
 			&i.Hibernation,
 			&i.BootNote,
+			&i.DeleteIdle,
 		); err != nil {
 			return nil, err
 		}
@@ -1172,7 +1177,7 @@ func (q *Queries) PutIntent(ctx context.Context, arg PutIntentParams) error {
 }
 
 const sandboxOfIdempotency = `-- name: SandboxOfIdempotency :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, delete_idle FROM sandboxes
 WHERE project = ?1 AND idempotency = ?2 AND idempotency <> '' AND created_at > ?3
   AND state NOT IN ('creating', 'stopping', 'stopped', 'failed')
 LIMIT 1
@@ -1218,12 +1223,13 @@ func (q *Queries) SandboxOfIdempotency(ctx context.Context, arg SandboxOfIdempot
 		&i.MergedInto,
 		&i.Hibernation,
 		&i.BootNote,
+		&i.DeleteIdle,
 	)
 	return i, err
 }
 
 const sandboxOfInstance = `-- name: SandboxOfInstance :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes WHERE instance = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, delete_idle FROM sandboxes WHERE instance = ?1
 `
 
 func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandbox, error) {
@@ -1260,12 +1266,13 @@ func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandb
 		&i.MergedInto,
 		&i.Hibernation,
 		&i.BootNote,
+		&i.DeleteIdle,
 	)
 	return i, err
 }
 
 const sandboxesOfIdempotency = `-- name: SandboxesOfIdempotency :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, delete_idle FROM sandboxes
 WHERE project = ?1 AND idempotency = ?2 AND idempotency <> '' AND created_at > ?3
   AND state NOT IN ('creating', 'stopping', 'stopped', 'failed')
 ORDER BY created_at, id
@@ -1317,6 +1324,7 @@ func (q *Queries) SandboxesOfIdempotency(ctx context.Context, arg SandboxesOfIde
 			&i.MergedInto,
 			&i.Hibernation,
 			&i.BootNote,
+			&i.DeleteIdle,
 		); err != nil {
 			return nil, err
 		}
@@ -1332,7 +1340,7 @@ func (q *Queries) SandboxesOfIdempotency(ctx context.Context, arg SandboxesOfIde
 }
 
 const sandboxesOfNode = `-- name: SandboxesOfNode :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, delete_idle FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
 `
 
 // Everything that is or may be on the host: all but the stopped.
@@ -1376,6 +1384,7 @@ func (q *Queries) SandboxesOfNode(ctx context.Context, node string) ([]Sandbox, 
 			&i.MergedInto,
 			&i.Hibernation,
 			&i.BootNote,
+			&i.DeleteIdle,
 		); err != nil {
 			return nil, err
 		}
@@ -1694,8 +1703,9 @@ UPDATE sandboxes SET template_hash = ?1, state = ?2, fail_reason = ?3,
     unresponsive_since = ?4, instance = ?5, vcpus = ?6, memory_mb = ?7,
     disk_mb = ?8, isolation = ?9, egress = ?10, env = ?11, metadata = ?12, updated_at = ?13,
     idle_timeout_ms = ?14, max_lifetime_ms = ?15, egress_policy = ?16,
-    template = ?17, persistent = ?18, merged_into = ?19, hibernation = ?20, boot_note = ?21
-WHERE id = ?22 AND state = ?23
+    template = ?17, persistent = ?18, merged_into = ?19, hibernation = ?20, boot_note = ?21,
+    delete_idle = ?22
+WHERE id = ?23 AND state = ?24
 `
 
 type UpdateSandboxParams struct {
@@ -1720,6 +1730,7 @@ type UpdateSandboxParams struct {
 	MergedInto        string
 	Hibernation       string
 	BootNote          string
+	DeleteIdle        int64
 	ID                string
 	State             string
 }
@@ -1748,6 +1759,7 @@ func (q *Queries) UpdateSandbox(ctx context.Context, arg UpdateSandboxParams) (i
 		arg.MergedInto,
 		arg.Hibernation,
 		arg.BootNote,
+		arg.DeleteIdle,
 		arg.ID,
 		arg.State,
 	)
