@@ -43,6 +43,13 @@ func New(cfg Config) *Server { return &Server{cfg: cfg} }
 
 // Mount adds the routes.
 func (s *Server) Mount(mux *http.ServeMux) {
+	mux.HandleFunc("POST /v1/sandboxes/{id}/pty", s.createPty)
+	mux.HandleFunc("GET /v1/sandboxes/{id}/pty", s.listPty)
+	mux.HandleFunc("GET /v1/sandboxes/{id}/pty/{pty}/attach", s.attachPty)
+	mux.HandleFunc("POST /v1/sandboxes/{id}/pty/{pty}/input", s.inputPty)
+	mux.HandleFunc("POST /v1/sandboxes/{id}/pty/{pty}/resize", s.resizePty)
+	mux.HandleFunc("POST /v1/sandboxes/{id}/pty/{pty}/kill", s.killPty)
+	mux.HandleFunc("POST /v1/sandboxes/{id}/pty/{pty}/read", s.readPty)
 	mux.HandleFunc("GET /v1/sandboxes/{id}/replay", s.replay)
 }
 
