@@ -61,6 +61,13 @@ test-unit: test-deps build $(TOOLBIN)/.built ## tests without virtual machines
 	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python RAMET_TEST_PEBBLE=$(TOOLBIN)/pebble $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
 	@scripts/no-skips .cache/unit.json
 
+CONFORMANCE_FLAGS ?=
+
+.PHONY: conformance
+conformance: test-deps build ## the official clients of other sandboxes, against a real server (as root)
+	@command -v npm >/dev/null || scripts/install-packages nodejs npm
+	RAMET_TEST_HOME=$(RAMET_TEST_HOME) conformance/run.py $(CONFORMANCE_FLAGS)
+
 .PHONY: test-package
 test-package: test-deps package ## tests of the Debian package, in a system of its own (as root)
 	@scripts/test-package "$$(ls -t dist/ramet_*_amd64.deb | head -n 1)"
