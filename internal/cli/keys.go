@@ -37,8 +37,8 @@ there; nobody can show it again.
 A key belongs to a project and sees only what is that project's. The server's own
 key makes keys of any project, and makes the project when it is new.
 
-Some clients take keys of one shape only: E2B's want e2b_ and hexadecimal digits, which
---format e2b makes. A key works for every client that takes its shape.`,
+Some clients take keys of one shape only: E2B's want e2b_ and hexadecimal digits,
+which --format e2b makes. A key works for every client that takes its shape.`,
 		Example: `  ramet keys create --name ci
   ramet keys create --format e2b
   ramet keys create --project team-a --name ci

@@ -95,7 +95,7 @@ func New(cfg Config) *Server {
 
 // Handler returns the handler of the whole API.
 func (s *Server) Handler() http.Handler {
-	return s.identify(s.recoverPanics(s.limitBodies(s.authenticate(s.wakePolicy(http.HandlerFunc(s.noteRoute))))))
+	return s.Around(s.Native())
 }
 
 // Drain ends the streams that are open, each with a last event that says why, so that
