@@ -99,7 +99,8 @@ fmt: $(TOOLBIN)/.built ## format the code
 .PHONY: generate
 generate: $(TOOLBIN)/.built ## generate code from api/ (needs protoc)
 	PATH=$(TOOLBIN):$$PATH protoc -I api --go_out=. --go_opt=module=ramet.dev/ramet \
-		--connect-go_out=. --connect-go_opt=module=ramet.dev/ramet,simple api/agent/v1/agent.proto
+		--connect-go_out=. --connect-go_opt=module=ramet.dev/ramet,simple api/agent/v1/agent.proto \
+		api/envd/v1/process.proto api/envd/v1/filesystem.proto
 	$(GO) generate ./...
 
 $(TOOLBIN)/.built: tools/go.mod tools/go.sum

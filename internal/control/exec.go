@@ -37,6 +37,10 @@ type ProgramRequest struct {
 	Timeout float64
 	Stdin   bool
 	Detach  bool
+	// Pty, when set, is the size of the terminal to run it on.
+	Pty *PtySize
+	// Tag is a name that List tells.
+	Tag string
 }
 
 // Stream is the events of a run. It has one reader.
@@ -102,7 +106,10 @@ func (c *Control) StartProgram(ctx context.Context, project string, id sandbox.I
 		return nil, err
 	}
 	req := &agentv1.StartRequest{
-		Argv: r.Argv, Env: r.Env, Cwd: r.Cwd, User: r.User, TimeoutMillis: timeout, Stdin: r.Stdin, Detach: r.Detach, RunId: newRunID(),
+		Argv: r.Argv, Env: r.Env, Cwd: r.Cwd, User: r.User, TimeoutMillis: timeout, Stdin: r.Stdin, Detach: r.Detach, RunId: newRunID(), Tag: r.Tag,
+	}
+	if r.Pty != nil {
+		req.Pty = &agentv1.PtySize{Columns: uint32(r.Pty.Columns), Rows: uint32(r.Pty.Rows)}
 	}
 	return c.follow(ctx, project, id, req.RunId, !r.Detach, func(ctx context.Context, g Guest) (*connect.ServerStreamForClient[agentv1.Event], error) {
 		return g.Exec().Start(ctx, req)
