@@ -9,24 +9,6 @@ import (
 	"ramet.dev/ramet/internal/sandbox"
 )
 
-// PtySize is the size of a terminal.
-type PtySize struct{ Columns, Rows int }
-
-// Resize tells a program's terminal its size.
-func (c *Control) Resize(ctx context.Context, project string, id sandbox.ID, run string, size PtySize) error {
-	_, err := short(ctx, c, project, id, func(ctx context.Context, g Guest) (*agentv1.ResizeResponse, error) {
-		return g.Exec().Resize(ctx, &agentv1.ResizeRequest{RunId: run, Pty: &agentv1.PtySize{Columns: uint32(size.Columns), Rows: uint32(size.Rows)}})
-	})
-	return err
-}
-
-// Follow follows a run from what comes next.
-func (c *Control) Follow(ctx context.Context, project string, id sandbox.ID, run string) (*Stream, error) {
-	return c.follow(ctx, project, id, run, false, func(ctx context.Context, g Guest) (*connect.ServerStreamForClient[agentv1.Event], error) {
-		return g.Exec().Attach(ctx, &agentv1.AttachRequest{RunId: run, Latest: true})
-	})
-}
-
 // WatchOptions says what a watch tells.
 type WatchOptions struct {
 	User            string
