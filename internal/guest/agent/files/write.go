@@ -27,7 +27,7 @@ func (Service) Write(_ context.Context, in *connect.ClientStream[agentv1.WriteRe
 	if err != nil {
 		return nil, err
 	}
-	u := &upload{id: id, path: path}
+	u := &upload{id: id, path: path, attributes: header.Attributes}
 	if u.owner, err = ownerFor(id, header.Owner); err != nil {
 		return nil, err
 	}
@@ -68,6 +68,8 @@ type upload struct {
 	path  string    // where it goes, links resolved
 	temp  *os.File
 	mode  uint32
+	// attributes are all that the file has; those of the one that it replaces go with it.
+	attributes map[string]string
 	// replaces is the file that is there now, or nil.
 	replaces *unix.Stat_t
 }
@@ -76,6 +78,9 @@ type upload struct {
 func (u *upload) open(header *agentv1.WriteHeader) error {
 	if header.Mode&^modeBits != 0 {
 		return unix.EINVAL
+	}
+	if err := checkAttributes(u.attributes); err != nil {
+		return err
 	}
 	return u.id.do(func() error {
 		if header.MakeParents {
@@ -92,7 +97,7 @@ func (u *upload) open(header *agentv1.WriteHeader) error {
 			if u.replaces != nil {
 				u.mode = u.replaces.Mode & modeBits
 			}
-			if u.id.uid != 0 {
+			if u.id.uid != 0 || u.owner != nil {
 				u.mode &= 0o1777 // as a write by a user clears setuid and setgid
 			}
 		}
@@ -154,6 +159,9 @@ func (u *upload) commit() error {
 		}
 	}
 	if err := unix.Fchmod(fd, u.mode); err != nil { // after chown, which clears bits
+		return err
+	}
+	if err := setAttributes(fd, u.attributes); err != nil {
 		return err
 	}
 	name := u.temp.Name()
