@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ramet.dev/ramet/internal/compat/e2b/envd"
+	"ramet.dev/ramet/internal/compat/e2b/interpreter"
 	"ramet.dev/ramet/internal/compat/e2b/traffic"
 	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/control/controltest"
@@ -34,6 +35,8 @@ type Env struct {
 	Control  *control.Control
 	Machines *controltest.Machines
 	Envd     *envd.Server
+
+	Interpreter *interpreter.Server
 }
 
 // Start starts a server.
@@ -55,6 +58,7 @@ func Start(t *testing.T) *Env {
 		t.Fatal(err)
 	}
 	e.Envd = envd.New(envd.Config{Control: e.Control, Log: logger})
+	e.Interpreter = interpreter.New(interpreter.Config{Control: e.Control, Log: logger})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(e.serve))
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetHTTP1(true)
@@ -63,6 +67,7 @@ func Start(t *testing.T) *Env {
 	e.URL = server.URL
 	t.Cleanup(func() {
 		e.Envd.Close()
+		e.Interpreter.Drain()
 		server.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -98,6 +103,9 @@ func (e *Env) serve(w http.ResponseWriter, r *http.Request) {
 	switch r.Header.Get("E2b-Sandbox-Port") {
 	case "49983":
 		e.Envd.Serve(w, r, e.Target())
+		return
+	case "49999":
+		e.Interpreter.Serve(w, r, e.Target())
 		return
 	}
 	if r.URL.Query().Has("signature") {

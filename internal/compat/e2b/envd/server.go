@@ -2,8 +2,9 @@
 // each sandbox at port 49983: processes and files, over the Connect protocol and plain HTTP. Nothing of it runs
 // in the guest: every call is one of package control.
 //
-// It does not find sandboxes: its caller has found the one that a call is for, and answered
-// for one that is gone. It checks the token of that sandbox, and the signatures of file URLs.
+// It does not find sandboxes: its caller has found the one that a call is for, has answered
+// for one that is gone, and bounds how long a body may take to arrive. It checks the token of that sandbox, and
+// the signatures of file URLs.
 //
 // Files are reached with root's rights, as in E2B: the user of a call decides where a relative
 // path starts, and to whom belongs what is made.
@@ -31,8 +32,6 @@ import (
 type Config struct {
 	Control *control.Control
 	Log     *slog.Logger
-	// BodyTimeout is how long each read of a request's body may take. Zero: 1 minute.
-	BodyTimeout time.Duration
 	// WatcherLife is how long a watcher is kept that nobody asks. Zero: 1 hour.
 	WatcherLife time.Duration
 }
@@ -41,7 +40,6 @@ type Config struct {
 type Server struct {
 	control  *control.Control
 	log      *slog.Logger
-	cfg      Config
 	rpc      http.Handler
 	watchers *watchers
 
@@ -54,13 +52,10 @@ const maxRPC = 8 << 20
 
 // New makes a Server. Close ends what it holds.
 func New(cfg Config) *Server {
-	if cfg.BodyTimeout == 0 {
-		cfg.BodyTimeout = time.Minute
-	}
 	if cfg.WatcherLife == 0 {
 		cfg.WatcherLife = time.Hour
 	}
-	s := &Server{control: cfg.Control, log: cfg.Log, cfg: cfg}
+	s := &Server{control: cfg.Control, log: cfg.Log}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.watchers = newWatchers(cfg.Control, cfg.WatcherLife)
 	options := connect.WithHandlerOptions(
@@ -112,9 +107,6 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, t traffic.Target)
 		c.user, c.named = name, true
 	}
 	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
-	if r.URL.Path != "/process.Process/StreamInput" { // there a person may be thinking
-		traffic.LimitReads(w, r, s.cfg.BodyTimeout)
-	}
 	switch r.URL.Path {
 	case "/health":
 		s.byMethod(w, r, map[string]http.HandlerFunc{http.MethodGet: func(w http.ResponseWriter, _ *http.Request) {
