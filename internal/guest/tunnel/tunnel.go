@@ -259,8 +259,8 @@ func (c *Conn) send() {
 			rest = rest[len(part.Data):]
 			part.EOF = f.EOF && len(rest) == 0
 			if err := c.link.Send(part); err != nil {
-				// Why the call has ended is for the receiver to say; it hears of it now.
-				c.abort()
+				// The call has ended, in this direction at least. Why is for the receiver to say,
+				// which first hears all that the other side had sent before.
 				return
 			}
 			if len(rest) == 0 {

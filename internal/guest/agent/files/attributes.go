@@ -21,9 +21,9 @@ const (
 	maxAttributeName = 255
 )
 
-// attributes returns the attributes of a file that are text, as far as the bounds go. A file
+// Attributes returns the attributes of a file that are text, as far as the bounds go. A file
 // whose attributes the user may not read, and a file system without any, have none.
-func attributes(path string, follow bool) map[string]string {
+func Attributes(path string, follow bool) map[string]string {
 	list, get := unix.Llistxattr, unix.Lgetxattr
 	if follow {
 		list, get = unix.Listxattr, unix.Getxattr

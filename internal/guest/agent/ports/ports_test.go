@@ -6,9 +6,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,23 +21,42 @@ import (
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
 	"ramet.dev/ramet/api/agent/v1/agentv1connect"
+	"ramet.dev/ramet/internal/guest"
 	"ramet.dev/ramet/internal/guest/tunnel"
+	"ramet.dev/ramet/internal/guest/wire"
 )
 
-// start serves the ports of this machine over HTTP/2, as the agent does.
+// start serves the ports of this machine over the agent's byte stream.
 func start(t *testing.T) agentv1connect.PortsClient {
 	t.Helper()
-	service := New()
+	return serve(t, New())
+}
+
+func serve(t *testing.T, service *Service) agentv1connect.PortsClient {
+	t.Helper()
 	mux := http.NewServeMux()
 	mux.Handle(agentv1connect.NewPortsHandler(service))
-	s := httptest.NewUnstartedServer(mux)
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	t.Cleanup(func() {
-		s.Close()
+	hostEnd, guestEnd := net.Pipe()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := wire.Serve(ctx, guestEnd, mux, slog.New(slog.DiscardHandler)); err != nil {
+			t.Error(err)
+		}
 		service.Close()
 	})
-	return agentv1connect.NewPortsClient(s.Client(), s.URL)
+	client, err := guest.Dial(t.Context(), hostEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	})
+	return client.Ports()
 }
 
 // dial connects as the host does.
@@ -271,16 +290,7 @@ func TestResetIsPassedOn(t *testing.T) {
 func TestTooManyConnections(t *testing.T) {
 	s := New()
 	s.open = make(chan struct{}, 1)
-	mux := http.NewServeMux()
-	mux.Handle(agentv1connect.NewPortsHandler(s))
-	server := httptest.NewUnstartedServer(mux)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(func() {
-		server.Close()
-		s.Close()
-	})
-	c := agentv1connect.NewPortsClient(server.Client(), server.URL)
+	c := serve(t, s)
 	port := listen(t, "127.0.0.1:0", func(conn *net.TCPConn) {
 		_, _ = io.Copy(io.Discard, conn) // until the other end goes
 		conn.Close()
