@@ -75,13 +75,15 @@ func judge(err error) (verdict, string) {
 
 // rpcError is an error as the Connect protocol tells it. What nobody expects is logged.
 func (s *Server) rpcError(ctx context.Context, err error) error {
-	var done *connect.Error
+	if err == nil {
+		return nil
+	}
+	// Only one of ours: an error of the guest has one as its cause, too.
+	if done, ok := err.(*connect.Error); ok {
+		return done
+	}
 	var own *httpError
 	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &done):
-		return done
 	case errors.As(err, &own):
 		code, ok := rpcCodes[own.status]
 		if !ok {

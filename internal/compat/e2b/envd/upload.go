@@ -152,7 +152,7 @@ func (u *upload) file(name string, content io.Reader) error {
 		return badRequest("you cannot upload multiple files to the same path '%s' in one upload request, only the first specified file was uploaded", shorten(full))
 	}
 	u.seen[full] = true
-	info, err := u.s.control.WriteFileFor(u.ctx, u.c.Project, u.c.ID, control.FileFor{Path: full, Owner: u.c.user, Attributes: u.attributes}, content)
+	info, err := u.s.control.WriteFileWith(u.ctx, u.c.Project, u.c.ID, full, control.WriteOptions{Parents: true, Owner: u.c.user, Attributes: u.attributes}, content)
 	if err != nil {
 		var e *sandbox.Error
 		if errors.As(err, &e) && e.Code == "is_a_directory" {
@@ -225,7 +225,7 @@ func (s *Server) join(ctx context.Context, c *call, sources []string, destinatio
 		from = append(from, full)
 		parts.files = append(parts.files, f)
 	}
-	info, err := s.control.WriteFileFor(ctx, c.Project, c.ID, control.FileFor{Path: to, Owner: c.user}, parts)
+	info, err := s.control.WriteFileWith(ctx, c.Project, c.ID, to, control.WriteOptions{Parents: true, Owner: c.user}, parts)
 	if err != nil {
 		if parts.err != nil {
 			err = parts.err

@@ -44,6 +44,15 @@ type place struct {
 	language string // "" is the context's
 }
 
+// request returns what is to run there.
+func (p place) request(code string, env map[string]string) control.RunRequest {
+	r := control.RunRequest{Code: code, Env: env, Context: p.context, Language: p.language}
+	if p.context == pythonDefault {
+		r.Context, r.Language = "", "python"
+	}
+	return r
+}
+
 // find says where code runs that names a context, a language or neither.
 func find(contextID, lang string) (place, error) {
 	if contextID != "" {
@@ -55,7 +64,7 @@ func find(contextID, lang string) (place, error) {
 	}
 	switch lang = language(lang); lang {
 	case "python":
-		return place{context: pythonDefault}, nil
+		return place{context: pythonDefault, language: lang}, nil
 	case "javascript":
 		return place{context: javascriptDefault}, nil
 	case "typescript":

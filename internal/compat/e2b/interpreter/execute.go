@@ -57,7 +57,7 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	stream, err := s.control.Run(ctx, t.Project, t.ID, control.RunRequest{Code: *req.Code, Env: req.EnvVars, Context: p.context, Language: p.language})
+	stream, err := s.control.Run(ctx, t.Project, t.ID, p.request(*req.Code, req.EnvVars))
 	if err != nil {
 		s.fail(w, r, contextError(err, p.context))
 		return
