@@ -347,13 +347,13 @@ func (c *Control) Input(ctx context.Context, project string, id sandbox.ID, run 
 		if err != nil {
 			return 0, err
 		}
-		// The first message names the run, also when there is no input at all.
-		err = stream.Send(&agentv1.InputRequest{RunId: run})
-		if err == nil {
-			err = sendAll(r, inputChunk, func(b []byte) error { return stream.Send(&agentv1.InputRequest{RunId: run, Data: b}) })
-		}
-		if err == nil && eof {
-			err = stream.Send(&agentv1.InputRequest{RunId: run, Eof: true})
+		named := false // by a message, also when there is no input at all
+		err = sendAll(r, inputChunk, func(b []byte) error {
+			named = true
+			return stream.Send(&agentv1.InputRequest{RunId: run, Data: b})
+		})
+		if err == nil && (eof || !named) {
+			err = stream.Send(&agentv1.InputRequest{RunId: run, Eof: eof})
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return 0, err
