@@ -19,6 +19,7 @@ type run struct {
 	id       string
 	language string // empty: a program
 	argv     []string
+	context  string // of code; empty: none
 	detach   bool
 	started  time.Time
 	journal  *journal
@@ -147,6 +148,7 @@ func (r *run) info() *agentv1.RunInfo {
 	return &agentv1.RunInfo{
 		RunId: r.id, Pid: int32(r.pid), Argv: r.argv, Language: r.language,
 		StartedUnixMillis: r.started.UnixMilli(), Exit: exit, NextSeq: next,
+		Context: r.context,
 	}
 }
 
