@@ -16,7 +16,7 @@ CLIENTS := $(CURDIR)/.cache/clients
 # Debian packages that a host needs to run Ramet.
 HOST_PACKAGES := qemu-system-x86 qemu-utils mmdebstrap e2fsprogs ca-certificates
 # And what the tests need besides.
-TEST_PACKAGES := ipython3 python3 python3-venv python3-matplotlib python3-numpy git curl iproute2 openssl crun systemd lintian
+TEST_PACKAGES := ipython3 python3 python3-venv python3-matplotlib python3-numpy python3-pandas fonts-wqy-microhei nodejs git curl iproute2 openssl crun systemd lintian
 
 .PHONY: help
 help: ## print the targets
