@@ -155,7 +155,7 @@ func (p *program) newRoot() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.benchCommand(), p.configCommand(),
+	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.envCommand(), p.doctorCommand(), p.benchCommand(), p.configCommand(),
 		p.backupCommand(), p.restoreCommand(), p.duCommand(), p.gcCommand(), p.bugreportCommand())
 	add("sandboxes", p.createCommand(), p.runCommand(), p.execCommand(), p.shellCommand(), p.cpCommand(),
 		p.lsCommand(), p.getCommand(), p.updateCommand(), p.egressCommand(), p.portCommand(), p.rmCommand(), p.consoleCommand(), p.eventsCommand())
