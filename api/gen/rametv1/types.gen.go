@@ -283,11 +283,32 @@ type FileAttributes struct {
 	User  *string `json:"user,omitempty"`
 }
 
+// FileChange defines model for FileChange.
+type FileChange struct {
+	// Change `create` (made, or moved here), `write`, `remove`, `rename` (moved away from this name) or `chmod` (mode, owner, times, attributes).
+	Change *string `json:"change,omitempty"`
+
+	// Code `stream_error`: its stable word, such as `file_not_found` when the directory has gone.
+	Code *string `json:"code,omitempty"`
+
+	// Error `stream_error`: a sentence.
+	Error *string   `json:"error,omitempty"`
+	Info  *FileInfo `json:"info,omitempty"`
+
+	// Path `change`: relative to the directory that is watched; `.` is that itself.
+	Path *string `json:"path,omitempty"`
+
+	// Type `started`, `change`, `overflow` or, at the end, `stream_error`. Skip types you do not know.
+	Type string `json:"type"`
+}
+
 // FileInfo defines model for FileInfo.
 type FileInfo struct {
-	Gid        int     `json:"gid"`
-	Group      string  `json:"group"`
-	LinkTarget *string `json:"link_target,omitempty"`
+	// Attributes Extended attributes `user.<name>` that are text. Left out when there are none.
+	Attributes *map[string]string `json:"attributes,omitempty"`
+	Gid        int                `json:"gid"`
+	Group      string             `json:"group"`
+	LinkTarget *string            `json:"link_target,omitempty"`
 
 	// Mode Permission bits in octal, `0644`.
 	Mode       string    `json:"mode"`
@@ -555,10 +576,21 @@ type PoolCounters struct {
 	Warming int `json:"warming"`
 }
 
+// PortList defines model for PortList.
+type PortList struct {
+	Ports []int `json:"ports"`
+}
+
 // Process defines model for Process.
 type Process struct {
-	Argv     *[]string `json:"argv,omitempty"`
-	ExitCode *int      `json:"exit_code,omitempty"`
+	Argv *[]string `json:"argv,omitempty"`
+
+	// Cwd Where it was started.
+	Cwd *string `json:"cwd,omitempty"`
+
+	// Detached It outlives the call that started it.
+	Detached *bool `json:"detached,omitempty"`
+	ExitCode *int  `json:"exit_code,omitempty"`
 
 	// Language Set for code started by exec.
 	Language *string `json:"language,omitempty"`
@@ -566,12 +598,21 @@ type Process struct {
 	NextSeq  int64   `json:"next_seq"`
 
 	// Pid As the guest's kernel counts.
-	Pid       int       `json:"pid"`
-	Process   string    `json:"process"`
+	Pid     int    `json:"pid"`
+	Process string `json:"process"`
+
+	// Pty It runs on a terminal.
+	Pty       *bool     `json:"pty,omitempty"`
 	Reason    *string   `json:"reason,omitempty"`
 	Running   bool      `json:"running"`
 	Signal    *int      `json:"signal,omitempty"`
 	StartedAt time.Time `json:"started_at"`
+
+	// Tag What its starter called it.
+	Tag *string `json:"tag,omitempty"`
+
+	// User As whom it was started.
+	User *string `json:"user,omitempty"`
 }
 
 // ProcessList defines model for ProcessList.
@@ -591,8 +632,14 @@ type ProcessStart struct {
 	Detach *bool              `json:"detach,omitempty"`
 	Env    *map[string]string `json:"env,omitempty"`
 
+	// Pty The size of a terminal in characters.
+	Pty *PtySize `json:"pty,omitempty"`
+
 	// Stdin Keep standard input open for `…/stdin`. Default is an empty one.
 	Stdin *bool `json:"stdin,omitempty"`
+
+	// Tag A name of your own for it, shown in lists; at most 256 bytes.
+	Tag *string `json:"tag,omitempty"`
 
 	// TimeoutS Seconds after which the program is interrupted. 0 or absent means never.
 	TimeoutS *float64 `json:"timeout_s,omitempty"`
@@ -650,6 +697,12 @@ type ProjectSet struct {
 
 	// RetainSpacesS The same for Spaces (30 days).
 	RetainSpacesS *int64 `json:"retain_spaces_s,omitempty"`
+}
+
+// PtySize The size of a terminal in characters.
+type PtySize struct {
+	Columns int `json:"columns"`
+	Rows    int `json:"rows"`
 }
 
 // RestoreRequest defines model for RestoreRequest.
@@ -1201,6 +1254,10 @@ type WriteFileParams struct {
 
 	// Parents Make missing parent directories.
 	Parents *Parents `form:"parents,omitempty" json:"parents,omitempty"`
+
+	// Attribute `name=value`, repeatable: extended attributes (`user.<name>`) that the file gets. It has no others, also where it takes
+	// another file's place. At most 64 with 16 KiB in all; ext4 keeps less than 4 KiB.
+	Attribute *[]string `form:"attribute,omitempty" json:"attribute,omitempty"`
 }
 
 // ListFilesParams defines parameters for ListFiles.
@@ -1227,6 +1284,21 @@ type StatFileParams struct {
 	Follow *bool `form:"follow,omitempty" json:"follow,omitempty"`
 }
 
+// WatchFilesParams defines parameters for WatchFiles.
+type WatchFilesParams struct {
+	// Path A path in the guest.
+	Path Path `form:"path" json:"path"`
+
+	// User The guest's user to act as. Default `root`.
+	User *User `form:"user,omitempty" json:"user,omitempty"`
+
+	// Recursive Also in the directories below.
+	Recursive *bool `form:"recursive,omitempty" json:"recursive,omitempty"`
+
+	// Info Describe what was created, written or changed, where it still is there.
+	Info *bool `form:"info,omitempty" json:"info,omitempty"`
+}
+
 // ForkSandboxParams defines parameters for ForkSandbox.
 type ForkSandboxParams struct {
 	// IdempotencyKey Makes repetitions of the call safe, see the introduction.
@@ -1241,7 +1313,7 @@ type StartProcessParams struct {
 
 // WriteStdinParams defines parameters for WriteStdin.
 type WriteStdinParams struct {
-	// Eof Close standard input after the body.
+	// Eof Close standard input after the body. On a terminal its end-of-file character is typed instead, and more can follow.
 	Eof *bool `form:"eof,omitempty" json:"eof,omitempty"`
 }
 
@@ -1249,6 +1321,9 @@ type WriteStdinParams struct {
 type StreamProcessParams struct {
 	// FromSeq The first event wanted, the last seen `seq` plus one. 0 is the start.
 	FromSeq *int64 `form:"from_seq,omitempty" json:"from_seq,omitempty"`
+
+	// Latest Only what comes from now on, whatever `from_seq` says. Of a process that has ended that is its `exit`.
+	Latest *bool `form:"latest,omitempty" json:"latest,omitempty"`
 }
 
 // ListSpacesParams defines parameters for ListSpaces.
@@ -1307,6 +1382,9 @@ type ForkSandboxJSONRequestBody = ForkRequest
 
 // StartProcessJSONRequestBody defines body for StartProcess for application/json ContentType.
 type StartProcessJSONRequestBody = ProcessStart
+
+// ResizeProcessJSONRequestBody defines body for ResizeProcess for application/json ContentType.
+type ResizeProcessJSONRequestBody = PtySize
 
 // SignalProcessJSONRequestBody defines body for SignalProcess for application/json ContentType.
 type SignalProcessJSONRequestBody = SignalRequest
