@@ -87,6 +87,8 @@ type Settings struct {
 	MaxLifetime  time.Duration     `json:"max_lifetime_ns,omitempty"`
 	Persistent   bool              `json:"persistent,omitempty"`
 	DeleteIdle   bool              `json:"delete_idle,omitempty"`
+	Deadline     Deadline          `json:"deadline,omitzero"`
+	PrivatePorts bool              `json:"private_ports,omitempty"`
 }
 
 // PublicID is the id in the form that our API and CLI show: ckp_<32 hex> for a

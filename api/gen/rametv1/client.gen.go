@@ -512,6 +512,16 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/files/stat (the `StatFile` operationId).
 	StatFile(ctx context.Context, id SandboxID, params *StatFileParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// WatchFiles Follow what changes in a directory
+	//
+	// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
+	// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
+	// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+	// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
+	WatchFiles(ctx context.Context, id SandboxID, params *WatchFilesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ForkSandboxWithBody Fork a running sandbox
 	//
 	// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
@@ -557,6 +567,22 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/metrics (the `GetMetrics` operationId).
 	GetMetrics(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListPorts TCP ports that something listens on
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/ports (the `ListPorts` operationId).
+	ListPorts(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ConnectPort Connect to a TCP port
+	//
+	// A WebSocket (HTTP/1.1) whose binary messages are the bytes of one TCP connection, cut anywhere. It reaches services that are
+	// bound to the sandbox's loopback address too. An *empty* binary message says that its sender sends no more, and that
+	// it still reads (half-close). When both sides have said so the server closes with 1000. A client that closes with 1000 or 1001 ends the
+	// connection well; anything else resets it. The server closes with 1011 when the connection broke, and the reason is `connection_reset` or
+	// the code of an error. The sandbox is in use while the WebSocket is open. Where nothing listens the answer is 409 (`port_closed`).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/ports/{port}/connect (the `ConnectPort` operationId).
+	ConnectPort(ctx context.Context, id SandboxID, port int, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListProcesses List runs and programs
 	//
 	// Everything that runs by exec or as a program, and detached programs that have ended.
@@ -571,6 +597,10 @@ type ClientInterface interface {
 	// SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 	// A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 	//
+	// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+	// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+	// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -583,14 +613,36 @@ type ClientInterface interface {
 	// SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 	// A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 	//
+	// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+	// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+	// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
 	StartProcess(ctx context.Context, id SandboxID, params *StartProcessParams, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ResizeProcessWithBody Set the size of a process's terminal
+	//
+	// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+	ResizeProcessWithBody(ctx context.Context, id SandboxID, process ProcessID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResizeProcess Set the size of a process's terminal
+	//
+	// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+	ResizeProcess(ctx context.Context, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// SignalProcessWithBody Send a signal
 	//
-	// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+	// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -599,7 +651,7 @@ type ClientInterface interface {
 
 	// SignalProcess Send a signal
 	//
-	// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+	// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -608,7 +660,7 @@ type ClientInterface interface {
 
 	// WriteStdinWithBody Write to a program's standard input
 	//
-	// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin`.
+	// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin` or `pty`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1647,6 +1699,26 @@ func (c *Client) StatFile(ctx context.Context, id SandboxID, params *StatFilePar
 	return c.Client.Do(req)
 }
 
+// WatchFiles Follow what changes in a directory
+//
+// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
+// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
+// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
+//
+// Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
+func (c *Client) WatchFiles(ctx context.Context, id SandboxID, params *WatchFilesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWatchFilesRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ForkSandboxWithBody Fork a running sandbox
 //
 // Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
@@ -1742,6 +1814,42 @@ func (c *Client) GetMetrics(ctx context.Context, id SandboxID, reqEditors ...Req
 	return c.Client.Do(req)
 }
 
+// ListPorts TCP ports that something listens on
+//
+// Corresponds with GET /v1/sandboxes/{id}/ports (the `ListPorts` operationId).
+func (c *Client) ListPorts(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPortsRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ConnectPort Connect to a TCP port
+//
+// A WebSocket (HTTP/1.1) whose binary messages are the bytes of one TCP connection, cut anywhere. It reaches services that are
+// bound to the sandbox's loopback address too. An *empty* binary message says that its sender sends no more, and that
+// it still reads (half-close). When both sides have said so the server closes with 1000. A client that closes with 1000 or 1001 ends the
+// connection well; anything else resets it. The server closes with 1011 when the connection broke, and the reason is `connection_reset` or
+// the code of an error. The sandbox is in use while the WebSocket is open. Where nothing listens the answer is 409 (`port_closed`).
+//
+// Corresponds with GET /v1/sandboxes/{id}/ports/{port}/connect (the `ConnectPort` operationId).
+func (c *Client) ConnectPort(ctx context.Context, id SandboxID, port int, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConnectPortRequest(c.Server, id, port)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListProcesses List runs and programs
 //
 // Everything that runs by exec or as a program, and detached programs that have ended.
@@ -1766,6 +1874,10 @@ func (c *Client) ListProcesses(ctx context.Context, id SandboxID, reqEditors ...
 // SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 // A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 //
+// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -1788,6 +1900,10 @@ func (c *Client) StartProcessWithBody(ctx context.Context, id SandboxID, params 
 // SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 // A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 //
+// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+//
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -1803,9 +1919,47 @@ func (c *Client) StartProcess(ctx context.Context, id SandboxID, params *StartPr
 	return c.Client.Do(req)
 }
 
+// ResizeProcessWithBody Set the size of a process's terminal
+//
+// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+func (c *Client) ResizeProcessWithBody(ctx context.Context, id SandboxID, process ProcessID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResizeProcessRequestWithBody(c.Server, id, process, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResizeProcess Set the size of a process's terminal
+//
+// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+func (c *Client) ResizeProcess(ctx context.Context, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResizeProcessRequest(c.Server, id, process, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // SignalProcessWithBody Send a signal
 //
-// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1824,7 +1978,7 @@ func (c *Client) SignalProcessWithBody(ctx context.Context, id SandboxID, proces
 
 // SignalProcess Send a signal
 //
-// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1843,7 +1997,7 @@ func (c *Client) SignalProcess(ctx context.Context, id SandboxID, process Proces
 
 // WriteStdinWithBody Write to a program's standard input
 //
-// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin`.
+// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin` or `pty`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3767,6 +3921,18 @@ func NewWriteFileRequestWithBody(server string, id SandboxID, params *WriteFileP
 
 		}
 
+		if params.Attribute != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "attribute", *params.Attribute, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -4086,6 +4252,99 @@ func NewStatFileRequest(server string, id SandboxID, params *StatFileParams) (*h
 	return req, nil
 }
 
+// NewWatchFilesRequest constructs an http.Request for the WatchFiles method
+func NewWatchFilesRequest(server string, id SandboxID, params *WatchFilesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/files/watch", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "path", params.Path, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.User != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "user", *params.User, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Recursive != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "recursive", *params.Recursive, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Info != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "info", *params.Info, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewForkSandboxRequest calls the generic ForkSandbox builder with application/json body
 func NewForkSandboxRequest(server string, id SandboxID, params *ForkSandboxParams, body ForkSandboxJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -4257,6 +4516,81 @@ func NewGetMetricsRequest(server string, id SandboxID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListPortsRequest constructs an http.Request for the ListPorts method
+func NewListPortsRequest(server string, id SandboxID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/ports", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewConnectPortRequest constructs an http.Request for the ConnectPort method
+func NewConnectPortRequest(server string, id SandboxID, port int) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "port", port, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/ports/%s/connect", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListProcessesRequest constructs an http.Request for the ListProcesses method
 func NewListProcessesRequest(server string, id SandboxID) (*http.Request, error) {
 	var err error
@@ -4349,6 +4683,60 @@ func NewStartProcessRequestWithBody(server string, id SandboxID, params *StartPr
 		}
 
 	}
+
+	return req, nil
+}
+
+// NewResizeProcessRequest calls the generic ResizeProcess builder with application/json body
+func NewResizeProcessRequest(server string, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResizeProcessRequestWithBody(server, id, process, "application/json", bodyReader)
+}
+
+// NewResizeProcessRequestWithBody constructs an http.Request for the ResizeProcess method, with any body, and a specified content type
+func NewResizeProcessRequestWithBody(server string, id SandboxID, process ProcessID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "process", process, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/processes/%s/resize", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -4522,6 +4910,18 @@ func NewStreamProcessRequest(server string, id SandboxID, process ProcessID, par
 		if params.FromSeq != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from_seq", *params.FromSeq, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Latest != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "latest", *params.Latest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -5464,6 +5864,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/files/stat (the `StatFile` operationId).
 	StatFileWithResponse(ctx context.Context, id SandboxID, params *StatFileParams, reqEditors ...RequestEditorFn) (*StatFileResponse, error)
 
+	// WatchFilesWithResponse Follow what changes in a directory
+	//
+	// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
+	// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
+	// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+	// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
+	WatchFilesWithResponse(ctx context.Context, id SandboxID, params *WatchFilesParams, reqEditors ...RequestEditorFn) (*WatchFilesResponse, error)
+
 	// ForkSandboxWithBodyWithResponse Fork a running sandbox
 	//
 	// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
@@ -5515,6 +5927,26 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/metrics (the `GetMetrics` operationId).
 	GetMetricsWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*GetMetricsResponse, error)
 
+	// ListPortsWithResponse TCP ports that something listens on
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/ports (the `ListPorts` operationId).
+	ListPortsWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*ListPortsResponse, error)
+
+	// ConnectPortWithResponse Connect to a TCP port
+	//
+	// A WebSocket (HTTP/1.1) whose binary messages are the bytes of one TCP connection, cut anywhere. It reaches services that are
+	// bound to the sandbox's loopback address too. An *empty* binary message says that its sender sends no more, and that
+	// it still reads (half-close). When both sides have said so the server closes with 1000. A client that closes with 1000 or 1001 ends the
+	// connection well; anything else resets it. The server closes with 1011 when the connection broke, and the reason is `connection_reset` or
+	// the code of an error. The sandbox is in use while the WebSocket is open. Where nothing listens the answer is 409 (`port_closed`).
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/ports/{port}/connect (the `ConnectPort` operationId).
+	ConnectPortWithResponse(ctx context.Context, id SandboxID, port int, reqEditors ...RequestEditorFn) (*ConnectPortResponse, error)
+
 	// ListProcessesWithResponse List runs and programs
 	//
 	// Everything that runs by exec or as a program, and detached programs that have ended.
@@ -5531,6 +5963,10 @@ type ClientWithResponsesInterface interface {
 	// SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 	// A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 	//
+	// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+	// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+	// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -5543,14 +5979,36 @@ type ClientWithResponsesInterface interface {
 	// SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 	// A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 	//
+	// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+	// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+	// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
 	StartProcessWithResponse(ctx context.Context, id SandboxID, params *StartProcessParams, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*StartProcessResponse, error)
 
+	// ResizeProcessWithBodyWithResponse Set the size of a process's terminal
+	//
+	// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+	ResizeProcessWithBodyWithResponse(ctx context.Context, id SandboxID, process ProcessID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResizeProcessResponse, error)
+
+	// ResizeProcessWithResponse Set the size of a process's terminal
+	//
+	// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+	ResizeProcessWithResponse(ctx context.Context, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*ResizeProcessResponse, error)
+
 	// SignalProcessWithBodyWithResponse Send a signal
 	//
-	// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+	// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5559,7 +6017,7 @@ type ClientWithResponsesInterface interface {
 
 	// SignalProcessWithResponse Send a signal
 	//
-	// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+	// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5568,7 +6026,7 @@ type ClientWithResponsesInterface interface {
 
 	// WriteStdinWithBodyWithResponse Write to a program's standard input
 	//
-	// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin`.
+	// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin` or `pty`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -7737,6 +8195,55 @@ func (r StatFileResponse) ContentType() string {
 	return ""
 }
 
+// WatchFilesResponseDefaultHeaders the declared response headers of an HTTP default response for WatchFiles
+type WatchFilesResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type WatchFilesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *WatchFilesResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r WatchFilesResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r WatchFilesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r WatchFilesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r WatchFilesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r WatchFilesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ForkSandboxResponseDefaultHeaders the declared response headers of an HTTP default response for ForkSandbox
 type ForkSandboxResponseDefaultHeaders struct {
 	RetryAfter *int
@@ -7961,6 +8468,111 @@ func (r GetMetricsResponse) ContentType() string {
 	return ""
 }
 
+// ListPortsResponseDefaultHeaders the declared response headers of an HTTP default response for ListPorts
+type ListPortsResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ListPortsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PortList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ListPortsResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListPortsResponse) GetJSON200() *PortList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListPortsResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListPortsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListPortsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListPortsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListPortsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ConnectPortResponseDefaultHeaders the declared response headers of an HTTP default response for ConnectPort
+type ConnectPortResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ConnectPortResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ConnectPortResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ConnectPortResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ConnectPortResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ConnectPortResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ConnectPortResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ConnectPortResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListProcessesResponseDefaultHeaders the declared response headers of an HTTP default response for ListProcesses
 type ListProcessesResponseDefaultHeaders struct {
 	RetryAfter *int
@@ -8067,6 +8679,55 @@ func (r StartProcessResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r StartProcessResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ResizeProcessResponseDefaultHeaders the declared response headers of an HTTP default response for ResizeProcess
+type ResizeProcessResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ResizeProcessResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ResizeProcessResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ResizeProcessResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResizeProcessResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResizeProcessResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResizeProcessResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResizeProcessResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -9536,6 +10197,24 @@ func (c *ClientWithResponses) StatFileWithResponse(ctx context.Context, id Sandb
 	return ParseStatFileResponse(rsp)
 }
 
+// WatchFilesWithResponse Follow what changes in a directory
+//
+// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
+// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
+// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
+func (c *ClientWithResponses) WatchFilesWithResponse(ctx context.Context, id SandboxID, params *WatchFilesParams, reqEditors ...RequestEditorFn) (*WatchFilesResponse, error) {
+	rsp, err := c.WatchFiles(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseWatchFilesResponse(rsp)
+}
+
 // ForkSandboxWithBodyWithResponse Fork a running sandbox
 //
 // Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
@@ -9617,6 +10296,38 @@ func (c *ClientWithResponses) GetMetricsWithResponse(ctx context.Context, id San
 	return ParseGetMetricsResponse(rsp)
 }
 
+// ListPortsWithResponse TCP ports that something listens on
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sandboxes/{id}/ports (the `ListPorts` operationId).
+func (c *ClientWithResponses) ListPortsWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*ListPortsResponse, error) {
+	rsp, err := c.ListPorts(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListPortsResponse(rsp)
+}
+
+// ConnectPortWithResponse Connect to a TCP port
+//
+// A WebSocket (HTTP/1.1) whose binary messages are the bytes of one TCP connection, cut anywhere. It reaches services that are
+// bound to the sandbox's loopback address too. An *empty* binary message says that its sender sends no more, and that
+// it still reads (half-close). When both sides have said so the server closes with 1000. A client that closes with 1000 or 1001 ends the
+// connection well; anything else resets it. The server closes with 1011 when the connection broke, and the reason is `connection_reset` or
+// the code of an error. The sandbox is in use while the WebSocket is open. Where nothing listens the answer is 409 (`port_closed`).
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sandboxes/{id}/ports/{port}/connect (the `ConnectPort` operationId).
+func (c *ClientWithResponses) ConnectPortWithResponse(ctx context.Context, id SandboxID, port int, reqEditors ...RequestEditorFn) (*ConnectPortResponse, error) {
+	rsp, err := c.ConnectPort(ctx, id, port, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConnectPortResponse(rsp)
+}
+
 // ListProcessesWithResponse List runs and programs
 //
 // Everything that runs by exec or as a program, and detached programs that have ended.
@@ -9639,6 +10350,10 @@ func (c *ClientWithResponses) ListProcessesWithResponse(ctx context.Context, id 
 // SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 // A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 //
+// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -9657,6 +10372,10 @@ func (c *ClientWithResponses) StartProcessWithBodyWithResponse(ctx context.Conte
 // SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 // A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 //
+// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+//
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -9668,9 +10387,39 @@ func (c *ClientWithResponses) StartProcessWithResponse(ctx context.Context, id S
 	return ParseStartProcessResponse(rsp)
 }
 
+// ResizeProcessWithBodyWithResponse Set the size of a process's terminal
+//
+// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+func (c *ClientWithResponses) ResizeProcessWithBodyWithResponse(ctx context.Context, id SandboxID, process ProcessID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResizeProcessResponse, error) {
+	rsp, err := c.ResizeProcessWithBody(ctx, id, process, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResizeProcessResponse(rsp)
+}
+
+// ResizeProcessWithResponse Set the size of a process's terminal
+//
+// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+func (c *ClientWithResponses) ResizeProcessWithResponse(ctx context.Context, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*ResizeProcessResponse, error) {
+	rsp, err := c.ResizeProcess(ctx, id, process, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResizeProcessResponse(rsp)
+}
+
 // SignalProcessWithBodyWithResponse Send a signal
 //
-// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -9685,7 +10434,7 @@ func (c *ClientWithResponses) SignalProcessWithBodyWithResponse(ctx context.Cont
 
 // SignalProcessWithResponse Send a signal
 //
-// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -9700,7 +10449,7 @@ func (c *ClientWithResponses) SignalProcessWithResponse(ctx context.Context, id 
 
 // WriteStdinWithBodyWithResponse Write to a program's standard input
 //
-// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin`.
+// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin` or `pty`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -11844,6 +12593,52 @@ func ParseStatFileResponse(rsp *http.Response) (*StatFileResponse, error) {
 	return response, nil
 }
 
+// ParseWatchFilesResponse parses an HTTP response from a WatchFilesWithResponse call
+func ParseWatchFilesResponse(rsp *http.Response) (*WatchFilesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &WatchFilesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers WatchFilesResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
 // ParseForkSandboxResponse parses an HTTP response from a ForkSandboxWithResponse call
 func ParseForkSandboxResponse(rsp *http.Response) (*ForkSandboxResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -12056,6 +12851,108 @@ func ParseGetMetricsResponse(rsp *http.Response) (*GetMetricsResponse, error) {
 	return response, nil
 }
 
+// ParseListPortsResponse parses an HTTP response from a ListPortsWithResponse call
+func ParseListPortsResponse(rsp *http.Response) (*ListPortsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListPortsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PortList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ListPortsResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseConnectPortResponse parses an HTTP response from a ConnectPortWithResponse call
+func ParseConnectPortResponse(rsp *http.Response) (*ConnectPortResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ConnectPortResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 101:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ConnectPortResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListProcessesResponse parses an HTTP response from a ListProcessesWithResponse call
 func ParseListProcessesResponse(rsp *http.Response) (*ListProcessesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -12145,6 +13042,55 @@ func ParseStartProcessResponse(rsp *http.Response) (*StartProcessResponse, error
 		response.Headers200 = &headers
 	case true:
 		var headers StartProcessResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseResizeProcessResponse parses an HTTP response from a ResizeProcessWithResponse call
+func ParseResizeProcessResponse(rsp *http.Response) (*ResizeProcessResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResizeProcessResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ResizeProcessResponseDefaultHeaders
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

@@ -164,6 +164,7 @@ func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request, _ v1.Crea
 	if like.Persistent {
 		like.OnIdle = "space"
 	}
+	setDeadline(&like, req.EndsInS, req.AtEnd)
 	if req.Checkpoint != nil {
 		i := slices.IndexFunc(s.checkpoints, func(c *v1.Checkpoint) bool { return c.Id == *req.Checkpoint })
 		if i < 0 {
@@ -263,6 +264,25 @@ func (s *Server) GetSandbox(w http.ResponseWriter, _ *http.Request, id v1.Sandbo
 	}
 }
 
+func setDeadline(sb *v1.Sandbox, after *int, then *string) {
+	if then != nil {
+		sb.AtEnd = then
+	}
+	if after == nil {
+		return
+	}
+	if sb.EndsAt = nil; *after == 0 {
+		sb.AtEnd = nil
+		return
+	}
+	at := time.Now().Add(time.Duration(*after) * time.Second)
+	sb.EndsAt = &at
+	if sb.AtEnd == nil {
+		what := "delete"
+		sb.AtEnd = &what
+	}
+}
+
 // UpdateSandbox implements the API.
 func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
 	req, ok := read[v1.SandboxUpdate](w, r)
@@ -276,6 +296,7 @@ func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id v1.San
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b.IdleTimeoutS, b.MaxLifetimeS = valueOr(req.IdleTimeoutS, b.IdleTimeoutS), valueOr(req.MaxLifetimeS, b.MaxLifetimeS)
+	setDeadline(&b.Sandbox, req.EndsInS, req.AtEnd)
 	for k, v := range valueOr(req.Metadata, nil) {
 		if v == nil {
 			delete(b.Metadata, k)
@@ -423,9 +444,18 @@ func (s *Server) CreateKey(w http.ResponseWriter, r *http.Request, _ v1.CreateKe
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.keys) + 1
+	secret := fmt.Sprintf("rmt_secret_%d", n)
+	switch valueOr(req.Format, "ramet") {
+	case "ramet":
+	case "e2b":
+		secret = fmt.Sprintf("e2b_%064x", n)
+	default:
+		fail(w, 400, "invalid_format", "there is no such format; use ramet or e2b")
+		return
+	}
 	k := v1.KeyCreated{
-		Id: fmt.Sprintf("key_%016x", n), Name: valueOr(req.Name, ""), Key: fmt.Sprintf("rmt_secret_%d", n),
-		Project: valueOr(req.Project, "default"), Prefix: "rmt_secr", CreatedAt: time.Now().UTC(),
+		Id: fmt.Sprintf("key_%016x", n), Name: valueOr(req.Name, ""), Key: secret,
+		Project: valueOr(req.Project, "default"), Prefix: secret[:8], CreatedAt: time.Now().UTC(),
 	}
 	s.keys[k.Id] = k
 	answer(w, k)

@@ -30,6 +30,8 @@ type Regions struct {
 	Log    *slog.Logger
 	// Refuse answers a request with an error.
 	Refuse func(http.ResponseWriter, *http.Request, error)
+	// Passing, when set, is told of a request that is passed on: its body may be long.
+	Passing func(*http.Request)
 }
 
 // Handler serves the local region with next. What names a region that is not known is
@@ -60,6 +62,9 @@ func (g *Regions) Handler(next http.Handler) http.Handler {
 		case proxy == nil:
 			g.Refuse(w, r, sandbox.Errorf(sandbox.NotFound, "region_not_found", "region %q is not known here; %s", shown(name), g.known()))
 		default:
+			if g.Passing != nil {
+				g.Passing(r)
+			}
 			proxy.ServeHTTP(w, at(r, path))
 		}
 	})
