@@ -81,8 +81,8 @@ with Sandbox() as s:
     again = []
     assert s.pty.attach(pty.id, on_data=again.append).wait(30) == 3
     assert b"".join(again) == shown(), again
-    pty = s.pty.create(cmd=["sh", "-c", "trap 'stty size' WINCH; while :; do sleep 0.1; done"], on_data=out.append)
-    until("it is running", lambda: s.pty.list()[-1].exit_code is None)
+    pty = s.pty.create(cmd=["sh", "-c", "trap 'stty size' WINCH; echo ready; while :; do sleep 0.1; done"], on_data=out.append)
+    until("it is running", lambda: b"ready" in shown())
     pty.resize(cols=120, rows=50)
     until("the new size", lambda: b"50 120" in shown())
     pty.kill()
