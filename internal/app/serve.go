@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"ramet.dev/ramet/internal/compat/e2b"
+	"ramet.dev/ramet/internal/compat/e2b/envd"
+	"ramet.dev/ramet/internal/compat/e2b/interpreter"
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/httpapi"
 	"ramet.dev/ramet/internal/sandbox"
@@ -164,8 +166,11 @@ func (a *App) previewDomain() string {
 }
 
 // surfaces returns the handler of the listener, which serves all surfaces.
-func (a *App) surfaces(api *httpapi.Server, seed []byte) http.Handler {
-	cfg := e2b.Config{Control: a.control, Front: api, Log: a.log, Seed: seed, Domain: a.cfg.Domain, Template: a.cfg.Template}
+func (a *App) surfaces(api *httpapi.Server, seed []byte, inside *envd.Server, code *interpreter.Server) http.Handler {
+	cfg := e2b.Config{
+		Control: a.control, Front: api, Log: a.log, Seed: seed, Domain: a.cfg.Domain, Template: a.cfg.Template,
+		Envd: inside, Interpreter: code,
+	}
 	if config.Loopback(a.cfg.Listen) {
 		cfg.Domain = a.previewDomain()
 	}
@@ -189,8 +194,11 @@ func (a *App) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	inside := envd.New(envd.Config{Control: a.control, Log: a.log})
+	defer inside.Close()
+	code := interpreter.New(interpreter.Config{Control: a.control, Log: a.log})
 	server := api.HTTPServer()
-	server.Handler = a.surfaces(api, seed)
+	server.Handler = a.surfaces(api, seed, inside, code)
 	serve := func() error { return server.Serve(a.ln) }
 	info, err := config.ThisProcess(a.URL(), a.version)
 	if err != nil {
@@ -228,6 +236,8 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	a.log.Info("shutting down")
 	api.Drain()
+	inside.Drain()
+	code.Drain()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := server.Shutdown(drain); err != nil {
