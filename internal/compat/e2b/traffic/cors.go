@@ -8,7 +8,8 @@ import (
 const (
 	methods = "HEAD, GET, POST, PUT, PATCH, DELETE"
 	// exposed are the headers that scripts of a page may read.
-	exposed = "Connect-Content-Encoding, Connect-Accept-Encoding, Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Location, Cache-Control, X-Content-Type-Options"
+	exposed = "Connect-Content-Encoding, Connect-Accept-Encoding, Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Location, Cache-Control, X-Content-Type-Options, " +
+		"X-Next-Token, X-Total-Running, X-Request-Id, Retry-After, Should-Retry"
 	// preflightAge is how long a browser may remember an answer, in seconds.
 	preflightAge = "7200"
 )
