@@ -30,7 +30,7 @@ func (s *Server) serveTraffic(w http.ResponseWriter, r *http.Request, n named) {
 	}
 	service := s.service(n.port)
 	httpapi.NoteRoute(r, service.route)
-	if !service.preview && traffic.AllowOrigins(w, r) {
+	if !service.preview && allowOrigins(w, r) {
 		return // whether or not the sandbox is there
 	}
 	id, err := parseID(n.id)
@@ -138,7 +138,7 @@ func (s *Server) serveSigned(w http.ResponseWriter, r *http.Request) {
 	httpapi.ShapeErrors(r, s.writeError)
 	to := s.service(traffic.EnvdPort)
 	httpapi.NoteRoute(r, to.route)
-	if traffic.AllowOrigins(w, r) {
+	if allowOrigins(w, r) {
 		return
 	}
 	list, err := s.control.LiveForTraffic(r.Context())

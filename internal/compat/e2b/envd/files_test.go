@@ -385,21 +385,6 @@ func TestMetadataIsChecked(t *testing.T) {
 	}
 }
 
-func TestPagesOfAnyOriginMayCall(t *testing.T) {
-	e := start(t)
-	for _, path := range []string{"/files", "/process.Process/Start", "/health"} {
-		res, _ := e.raw("OPTIONS", path, "", header{"Origin": "https://page.test", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-access-token,authorization"})
-		h := res.Header
-		if res.StatusCode != 204 || h.Get("Access-Control-Allow-Origin") != "*" || !strings.Contains(h.Get("Access-Control-Allow-Headers"), "authorization") || !strings.Contains(h.Get("Access-Control-Allow-Methods"), "POST") {
-			t.Errorf("%s: %d %v", path, res.StatusCode, h)
-		}
-	}
-	res, _ := e.raw("GET", "/metrics", "", header{"Origin": "https://page.test"})
-	if res.StatusCode != 401 || res.Header.Get("Access-Control-Allow-Origin") != "*" || res.Header.Get("Access-Control-Expose-Headers") == "" {
-		t.Errorf("an error: %v", res.Header)
-	}
-}
-
 func TestWhatIsNotThere(t *testing.T) {
 	e := start(t)
 	for _, path := range []string{"/", "/init", "/upgrade", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/files/other"} {

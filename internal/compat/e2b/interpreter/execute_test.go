@@ -183,7 +183,7 @@ func TestSilenceIsFilled(t *testing.T) {
 	}
 }
 
-func TestOtherPathsAndPages(t *testing.T) {
+func TestOtherPaths(t *testing.T) {
 	e := start(t)
 	if status, _ := e.do("GET", "/nothing", ""); status != 404 {
 		t.Errorf("%d", status)
