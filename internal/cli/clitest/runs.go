@@ -107,7 +107,10 @@ func (s *Server) Exec(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
 	if !ok {
 		return
 	}
-	if lang := valueOr(req.Language, "python"); lang != "python" && lang != "bash" {
+	if req.Context != nil && b.context(w, *req.Context) == nil {
+		return
+	}
+	if lang := valueOr(req.Language, "python"); lang != "python" && lang != "bash" && lang != "javascript" {
 		fail(w, 400, "unknown_language", fmt.Sprintf("the language %q is not known: use python or bash", lang))
 		return
 	}
@@ -118,7 +121,7 @@ func (s *Server) Exec(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
 	runID, run, e := s.begin(w, id)
 	defer s.end(runID)
 	for line := range strings.Lines(req.Code) {
-		if e.step(r, run, strings.TrimSpace(line), call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0)}) {
+		if e.step(r, run, strings.TrimSpace(line), call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0), valueOr(req.Context, "default")}) {
 			return
 		}
 	}
@@ -130,6 +133,7 @@ type call struct {
 	env       map[string]string
 	cwd, user string
 	timeout   float64
+	context   string
 }
 
 // step does one line. It reports whether the run is over.
@@ -163,6 +167,8 @@ func (e *emitter) step(r *http.Request, run *run, line string, c call) bool {
 		e.text("stdout", c.env[arg]+"\n")
 	case "cwd":
 		e.text("stdout", c.cwd+"\n")
+	case "context":
+		e.text("stdout", c.context+"\n")
 	case "user":
 		e.text("stdout", c.user+"\n")
 	default:
@@ -232,7 +238,7 @@ func (s *Server) StartProcess(w http.ResponseWriter, r *http.Request, id v1.Sand
 	}
 	runID, run, e := s.begin(w, id)
 	defer s.end(runID)
-	c := call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0)}
+	c := call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0), ""}
 	switch req.Argv[0] {
 	case "cat":
 		n := int64(0)
