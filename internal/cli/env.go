@@ -22,7 +22,8 @@ var clientEnv = map[string]func(server, key, domain string) []variable{
 		return []variable{{"RAMET_URL", server}, {"RAMET_API_KEY", key}}
 	},
 	"podflare": func(server, key, _ string) []variable {
-		return []variable{{"PODFLARE_HOSTD_URL", server}, {"PODFLARE_API_KEY", key}}
+		// Its Client reads the first, its Sandbox the second.
+		return []variable{{"PODFLARE_HOSTD_URL", server}, {"PODFLARE_API_URL", server}, {"PODFLARE_API_KEY", key}}
 	},
 	"e2b": e2bEnv,
 }
