@@ -21,7 +21,6 @@ import (
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
 	"ramet.dev/ramet/internal/guest/tunnel"
-	"ramet.dev/ramet/internal/network/layout"
 )
 
 const (
@@ -42,10 +41,10 @@ type Service struct {
 	tasks     sync.WaitGroup // outlive their call for a moment
 }
 
-// New returns the service of this machine.
-func New() *Service {
+// New returns the service of this machine. Its own addresses are tried after those of loopback.
+func New(own ...string) *Service {
 	return &Service{
-		addresses: []string{"127.0.0.1", "::1", layout.GuestIP},
+		addresses: append([]string{"127.0.0.1", "::1"}, own...),
 		tables:    "/proc/net", open: make(chan struct{}, MaxOpen),
 	}
 }
