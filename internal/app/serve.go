@@ -18,6 +18,7 @@ import (
 	"ramet.dev/ramet/internal/compat/e2b/interpreter"
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/httpapi"
+	"ramet.dev/ramet/internal/preview"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/tlscert"
 )
@@ -170,6 +171,7 @@ type surfaces struct {
 	api         *httpapi.Server
 	envd        *envd.Server
 	interpreter *interpreter.Server
+	preview     *preview.Proxy
 	handler     http.Handler
 }
 
@@ -188,11 +190,21 @@ func (a *App) openSurfaces(ctx context.Context, api *httpapi.Server) (*surfaces,
 	cfg := e2b.Config{
 		Control: a.control, Front: api, Log: a.log, Seed: seed, Domain: a.cfg.Domain, Template: a.cfg.Template,
 		Envd: s.envd, Interpreter: s.interpreter,
+		Preview: func(w http.ResponseWriter, r *http.Request, p e2b.Port) {
+			s.preview.Serve(w, r, preview.Target{Project: p.Project, ID: p.ID, Port: p.Port})
+		},
 	}
 	if config.Loopback(a.cfg.Listen) {
 		cfg.Domain = a.previewDomain() // others would look for it on their own machines
 	}
-	s.handler = api.Around(e2b.New(cfg).Route(api.Native()))
+	compat := e2b.New(cfg)
+	s.preview = preview.New(preview.Config{
+		Control: a.control, Log: a.log,
+		Fail: func(w http.ResponseWriter, r *http.Request, t preview.Target, err error) {
+			compat.PreviewFailed(w, r, e2b.Port{Project: t.Project, ID: t.ID, Port: t.Port}, err)
+		},
+	})
+	s.handler = api.Around(compat.Route(api.Native()))
 	return s, nil
 }
 
@@ -201,6 +213,7 @@ func (s *surfaces) drain() {
 	s.api.Drain()
 	s.envd.Drain()
 	s.interpreter.Drain()
+	s.preview.Drain()
 }
 
 // Run serves until ctx ends, then lets open calls finish for a while.
