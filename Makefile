@@ -43,6 +43,11 @@ test-deps: deps
 	@[ -x $(CLIENTS)/bin/podflare-ok ] || { \
 		/usr/bin/python3 -m venv $(CLIENTS) && $(CLIENTS)/bin/pip install -q podflare==0.0.22 && \
 		ln -sf python $(CLIENTS)/bin/podflare-ok; }
+	@[ -x $(CLIENTS)/bin/e2b-ok ] || { \
+		$(CLIENTS)/bin/pip install -q e2b==2.63.0 e2b-code-interpreter==2.11.5 && ln -sf python $(CLIENTS)/bin/e2b-ok; }
+	@command -v npm >/dev/null || scripts/install-packages nodejs npm
+	@[ -d $(CLIENTS)/node_modules/@e2b/code-interpreter ] || \
+		npm install --no-audit --no-fund --silent --prefix $(CLIENTS) e2b@2.51.0 @e2b/code-interpreter@2.8.0
 
 .PHONY: up
 up: deps build ## set everything up, start the server, run a first sandbox
@@ -58,7 +63,8 @@ test: test-unit test-package test-integration ## every test: fast ones, the pack
 
 .PHONY: test-unit
 test-unit: test-deps build $(TOOLBIN)/.built ## tests without virtual machines
-	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python RAMET_TEST_PEBBLE=$(TOOLBIN)/pebble $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
+	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python RAMET_TEST_E2B_PYTHON=$(CLIENTS)/bin/python RAMET_TEST_E2B_NODE=$(CLIENTS)/node_modules \
+		RAMET_TEST_PEBBLE=$(TOOLBIN)/pebble $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
 	@scripts/no-skips .cache/unit.json
 
 CONFORMANCE_FLAGS ?=

@@ -90,7 +90,7 @@ func (s *Server) rpcError(ctx context.Context, err error) error {
 			code = connect.CodeInternal
 		}
 		return connect.NewError(code, own)
-	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("the call's time is over"))
 	case ctx.Err() != nil:
 		return connect.NewError(connect.CodeCanceled, errors.New("the call was canceled"))

@@ -46,11 +46,9 @@ func (s processes) Start(ctx context.Context, req *envdv1.StartRequest, out *con
 	if req.Pty != nil {
 		p.Pty = ptySize(req.Pty)
 	}
-	if until, ok := ctx.Deadline(); ok {
-		p.Timeout = min(time.Until(until), longestRun).Seconds()
-		if p.Timeout <= 0 {
-			return s.rpcError(ctx, context.DeadlineExceeded)
-		}
+	if until, ok := deadlineOf(ctx); ok {
+		// Where none is left, the context ends just now.
+		p.Timeout = min(max(time.Until(until), time.Millisecond), longestRun).Seconds()
 	}
 	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
@@ -344,5 +342,26 @@ func (s processes) SendSignal(ctx context.Context, req *envdv1.SendSignalRequest
 	if err := s.control.Signal(ctx, c.Project, c.ID, run.RunId, sig); err != nil {
 		return nil, s.rpcError(ctx, err)
 	}
+	if sig == syscall.SIGKILL {
+		s.awaitEnd(ctx, c, run)
+	}
 	return &envdv1.SendSignalResponse{}, nil
+}
+
+// killedWithin is how long a killed process may take to end before its killer is answered.
+const killedWithin = 2 * time.Second
+
+// awaitEnd waits until a killed process has ended, so that whoever looks next does not find it.
+func (s *Server) awaitEnd(ctx context.Context, c *call, run *agentv1.RunInfo) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer time.AfterFunc(killedWithin, cancel).Stop()
+	stream, err := s.control.Attach(ctx, c.Project, c.ID, run.RunId, run.NextSeq)
+	if err != nil {
+		return // it has ended and is forgotten, or it is too late; the signal was sent
+	}
+	defer stream.Close()
+	for err == nil {
+		_, err = stream.Next() // io.EOF comes behind the exit
+	}
 }

@@ -60,6 +60,7 @@ func New(cfg Config) *Server {
 	s.watchers = newWatchers(cfg.Control, cfg.WatcherLife)
 	options := connect.WithHandlerOptions(
 		connect.WithReadMaxBytes(maxRPC),
+		connect.WithInterceptors(patient{}),
 		connect.WithCompression("gzip", nil, nil), // messages are small, and no client asks for it
 	)
 	mux := http.NewServeMux()
