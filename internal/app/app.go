@@ -215,6 +215,8 @@ func (a *App) openControl(ctx context.Context) error {
 		Region:       a.cfg.Region,
 		Node:         a.cfg.Node,
 		HostMemoryMB: memory,
+		Builtin:      image.Builtin(),
+		Aliases:      image.Aliases(),
 		Quota: sandbox.Quota{
 			Sandboxes: a.cfg.MaxSandboxes, MemoryMB: a.cfg.MaxMemoryMB, DiskMB: a.cfg.MaxDiskMB,
 		},
