@@ -100,6 +100,10 @@ func (s *screen) until(text string) string {
 	}
 }
 
+// sleeper is what is typed for a job that says when a Ctrl-C reaches it and not the
+// shell, which is still busy with starting it.
+const sleeper = "sh -c 'echo begin; exec sleep 1000'\r"
+
 func (s *screen) typeIn(text string) {
 	s.t.Helper()
 	s.b.s.call(s.t, "POST", s.b.path("/processes/"+s.run+"/stdin"), strings.NewReader(text), nil)
@@ -122,7 +126,7 @@ func TestRealShell(t *testing.T) {
 	v.typeIn("stty size\r")
 	v.until("50 132\r\n")
 	v.until("ready> ")
-	v.typeIn("echo begin; sleep 1000\r")
+	v.typeIn(sleeper)
 	v.until("\rbegin\r\n")
 	v.typeIn("\x03")
 	v.until("ready> ")
@@ -219,8 +223,8 @@ func TestRealShellCommand(t *testing.T) {
 	t.Logf("keys: p50 %v, p95 %v (load %s)", times[30], times[57], strings.Fields(string(load))[0])
 	typeIn("\x03")
 	until("ready> ")
-	typeIn("sleep 1000\r")
-	until("sleep 1000\r\n")
+	typeIn(sleeper)
+	until("\rbegin\r\n")
 	typeIn("\x03")
 	until("^C")
 	until("ready> ")

@@ -2279,6 +2279,7 @@ func (x *Result) GetMain() bool {
 	return false
 }
 
+// Of a terminal the oldest output is dropped: then this has the number of the last event that is missing.
 type Truncated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bytes         uint64                 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`

@@ -220,7 +220,7 @@ type Event struct {
 
 	// Data `stdout`, `stderr`: text. `result`: an object from MIME type to text (base64 for binary types); `application/vnd.ramet.chart+json`
 	// describes a chart of matplotlib, `application/vnd.ramet.data+json` has the columns of a DataFrame as lists.
-	// `error`: `name: value`. `truncated`: how many bytes of output were dropped here.
+	// `error`: `name: value`. `truncated`: how many bytes of output were dropped here (of a terminal; `seq` is then that of the last event that is missing).
 	// `exit`: the exit code. `started`: the process id as the guest's kernel counts. `stream_error`: a sentence.
 	Data json.RawMessage `json:"data"`
 

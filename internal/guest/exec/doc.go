@@ -32,6 +32,7 @@
 //     program's process group, and SIGHUP and SIGKILL for the foreground job besides. At
 //     its time limit the terminal is hung up: SIGHUP, and SIGKILL after that.
 //     The end of input is the terminal's end-of-file character; more input can follow.
+//     Its journal keeps the newest output, all others the oldest.
 //   - A run ends when its main process has ended and its pipes are empty. What
 //     background processes print afterwards is read and dropped, so that they
 //     neither block nor die.

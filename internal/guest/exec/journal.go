@@ -23,6 +23,8 @@ const (
 // first ones are in memory, later ones in a file. When the limit is reached
 // output is dropped and counted, and one Truncated event before the Exit says
 // how much. Appending never waits for a subscriber.
+//
+// A journal can also roll (rolling.go): at its limit the oldest events go.
 type journal struct {
 	cfg *journalConfig
 
@@ -33,12 +35,14 @@ type journal struct {
 	memBytes  int64
 	paid      int64 // part of memBytes that is on the shared budget
 	spooled   int64
+	rolling   bool
 
 	mu       sync.Mutex
 	head     []*agentv1.Event // the first events
 	spool    *spool           // nil: none yet
 	size     int64            // bytes of the spool that may be read
 	inSpool  uint64           // how many events it holds
+	rolled   rolled
 	tail     []*agentv1.Event // what came after the limit: Truncated and Exit
 	exit     *agentv1.Exit
 	subs     map[*subscriber]struct{}
@@ -73,6 +77,10 @@ func (j *journal) append(e *agentv1.Event) {
 		j.publishTail(e)
 		return
 	}
+	if j.rolling {
+		j.roll(e)
+		return
+	}
 	if j.full || !j.store(e) {
 		j.full = true
 		j.dropped += payload(e)
@@ -82,7 +90,7 @@ func (j *journal) append(e *agentv1.Event) {
 // store puts an event in memory or in the file. False: there is no room.
 func (j *journal) store(e *agentv1.Event) bool {
 	cost := int64(proto.Size(e)) + eventOverhead
-	if j.spool == nil && j.memBytes+cost <= j.cfg.memory {
+	if j.spool == nil && j.rolled.older == nil && j.memBytes+cost <= j.cfg.memory {
 		if j.memBytes+cost > freeMemory {
 			if !j.cfg.ram.take(cost) {
 				return j.toFile(e)
@@ -91,7 +99,7 @@ func (j *journal) store(e *agentv1.Event) bool {
 		}
 		j.memBytes += cost
 		j.mu.Lock()
-		e.Seq = uint64(len(j.head))
+		e.Seq = j.nextLocked()
 		j.head = append(j.head, e)
 		j.wakeLocked()
 		j.mu.Unlock()
@@ -112,10 +120,10 @@ func (j *journal) toFile(e *agentv1.Event) bool {
 		}
 		file = opened
 	}
-	e.Seq = uint64(len(j.head)) + j.inSpool
+	e.Seq = j.next()
 	data, err := record(e)
 	n := int64(len(data))
-	if err != nil || j.spooled+n > j.cfg.file || !j.cfg.disk.take(n) {
+	if err != nil || j.spooled+n > j.fileLimit() || !j.cfg.disk.take(n) {
 		return j.keepSpool(file, false)
 	}
 	if _, err := file.file.WriteAt(data, file.size); err != nil {
@@ -128,6 +136,9 @@ func (j *journal) toFile(e *agentv1.Event) bool {
 		file.index = append(file.index, mark{e.Seq, file.size})
 	}
 	file.size += n
+	if j.spool == nil {
+		file.first = e.Seq
+	}
 	j.spool, j.size = file, file.size
 	j.inSpool++
 	j.wakeLocked()
@@ -153,7 +164,13 @@ func (j *journal) publishTail(e *agentv1.Event) {
 }
 
 func (j *journal) nextLocked() uint64 {
-	return uint64(len(j.head)) + j.inSpool + uint64(len(j.tail))
+	return j.rolled.base + uint64(len(j.head)) + j.rolled.inOlder + j.inSpool + uint64(len(j.tail))
+}
+
+func (j *journal) next() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.nextLocked()
 }
 
 func (j *journal) wakeLocked() {
@@ -203,13 +220,19 @@ func (j *journal) release() {
 	}
 	j.released = true
 	j.cfg.ram.give(j.paid)
-	j.cfg.disk.give(j.spooled)
+	j.cfg.disk.give(j.spooled + j.rolled.bytes)
 	j.closeLocked()
 }
 
 func (j *journal) closeLocked() {
-	if j.released && len(j.subs) == 0 && j.spool != nil {
-		j.spool.file.Close()
+	j.closeStaleLocked()
+	if !j.released || len(j.subs) > 0 {
+		return
+	}
+	for _, s := range []*spool{j.spool, j.rolled.older} {
+		if s != nil {
+			s.file.Close()
+		}
 	}
 }
 
@@ -236,7 +259,9 @@ func payload(e *agentv1.Event) uint64 {
 type subscriber struct {
 	j      *journal
 	seq    uint64 // of the next event to read
-	offset int64  // of that event in the spool, -1: not known
+	file   *spool // that was read last; guarded by j.mu
+	offset int64  // of that event in the file, -1: not known
+	passed uint64 // bytes of output before it, at least; kept where the journal rolls
 	wake   chan struct{}
 	// patient ones are woken by the Exit only. Guarded by j.mu.
 	patient bool
@@ -251,6 +276,7 @@ func (j *journal) subscribe(from uint64) (*subscriber, bool) {
 		return nil, false
 	}
 	s := &subscriber{j: j, seq: from, offset: -1, wake: make(chan struct{}, 1)}
+	s.passed = j.passedLocked(from)
 	j.subs[s] = struct{}{}
 	return s, true
 }
@@ -273,22 +299,35 @@ func (s *subscriber) setPatient(on bool) {
 func (s *subscriber) next() (events []*agentv1.Event, end bool, err error) {
 	j := s.j
 	j.mu.Lock()
-	head, tail := uint64(len(j.head)), uint64(len(j.tail))
+	base := j.rolled.base
+	head := base + uint64(len(j.head))
+	older := head + j.rolled.inOlder
+	spooled := older + j.inSpool
 	switch {
+	case s.seq < base:
+		events = []*agentv1.Event{s.missedLocked()}
 	case s.seq < head:
-		events = j.head[s.seq:]
-	case s.seq >= head+j.inSpool && s.seq < head+j.inSpool+tail:
-		events = j.tail[s.seq-head-j.inSpool:]
-	case s.seq < head+j.inSpool:
+		events = j.head[s.seq-base:]
+	case s.seq < spooled:
 		file, size := j.spool, j.size
+		if s.seq < older {
+			file, size = j.rolled.older, j.rolled.older.size
+		}
+		if s.file != file {
+			s.file, s.offset = file, -1
+			j.closeStaleLocked()
+		}
 		if s.offset < 0 {
 			m := file.seek(s.seq)
 			s.offset = m.offset
 		}
 		j.mu.Unlock()
 		return s.readSpool(file, size)
+	case s.seq < spooled+uint64(len(j.tail)):
+		events = j.tail[s.seq-spooled:]
 	}
 	s.seq += uint64(len(events))
+	s.passed += payloads(events)
 	end = j.exit != nil && s.seq == j.nextLocked()
 	j.mu.Unlock()
 	return events, end, nil
@@ -307,6 +346,7 @@ func (s *subscriber) readSpool(file *spool, size int64) ([]*agentv1.Event, bool,
 		return s.readSpool(file, size)
 	}
 	s.seq = events[len(events)-1].Seq + 1
+	s.passed += payloads(events)
 	return events, false, nil
 }
 

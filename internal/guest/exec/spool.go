@@ -38,6 +38,9 @@ type spool struct {
 	file  *os.File
 	size  int64
 	index []mark // sparse, ascending; guarded by the journal's mu
+	first uint64 // number of the first event in it
+	// before is how many bytes of output came before it, kept where the journal rolls.
+	before uint64
 }
 
 // mark says at which offset an event begins.

@@ -71,7 +71,8 @@ func gone(pid int) func() bool {
 func TestTerminalIsThereBeforeTheProgram(t *testing.T) {
 	f := newFixture(t)
 	tr := f.start(onPty("a", `tty; stty size; echo "$TERM"; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all; echo err >&2
-		ps -o pid=,sid=,tpgid= -p $$ | awk -v me=$$ '{print ($1==me && $2==me && $3==me) ? "leader" : "none: " $0}'; echo x >/dev/tty; exit 7`))
+		read -r _ _ _ _ group session _ foreground _ < /proc/$$/stat
+		[ $group = $$ ] && [ $session = $$ ] && [ $foreground = $$ ] && echo leader; echo x >/dev/tty; exit 7`))
 	lines := strings.Split(tr.stdout, "\r\n")
 	if !strings.HasPrefix(lines[0], "/dev/pts/") {
 		t.Errorf("its terminal is %q", lines[0])
