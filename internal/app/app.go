@@ -76,6 +76,7 @@ func builders() []part {
 
 // assemble opens parts in order. On error everything is undone.
 func assemble(ctx context.Context, cfg config.Server, version string, parts []part) (_ *App, err error) {
+	cfg.Template = image.Canonical(cfg.Template)
 	a := &App{cfg: cfg, log: newLogger(cfg), version: version}
 	defer func() {
 		if err != nil {
