@@ -16,7 +16,7 @@ CLIENTS := $(CURDIR)/.cache/clients
 # Debian packages that a host needs to run Ramet.
 HOST_PACKAGES := qemu-system-x86 qemu-utils mmdebstrap e2fsprogs ca-certificates
 # And what the tests need besides.
-TEST_PACKAGES := ipython3 python3 python3-venv python3-matplotlib python3-numpy git curl iproute2 openssl crun systemd lintian
+TEST_PACKAGES := ipython3 python3 python3-venv python3-matplotlib python3-numpy python3-pandas fonts-wqy-microhei nodejs git curl iproute2 openssl crun systemd lintian
 
 .PHONY: help
 help: ## print the targets
@@ -43,6 +43,11 @@ test-deps: deps
 	@[ -x $(CLIENTS)/bin/podflare-ok ] || { \
 		/usr/bin/python3 -m venv $(CLIENTS) && $(CLIENTS)/bin/pip install -q podflare==0.0.22 && \
 		ln -sf python $(CLIENTS)/bin/podflare-ok; }
+	@[ -x $(CLIENTS)/bin/e2b-ok ] || { \
+		$(CLIENTS)/bin/pip install -q e2b==2.63.0 e2b-code-interpreter==2.11.5 && ln -sf python $(CLIENTS)/bin/e2b-ok; }
+	@command -v npm >/dev/null || scripts/install-packages nodejs npm
+	@[ -d $(CLIENTS)/node_modules/@e2b/code-interpreter ] || \
+		npm install --no-audit --no-fund --silent --prefix $(CLIENTS) e2b@2.51.0 @e2b/code-interpreter@2.8.0
 
 .PHONY: up
 up: deps build ## set everything up, start the server, run a first sandbox
@@ -58,8 +63,16 @@ test: test-unit test-package test-integration ## every test: fast ones, the pack
 
 .PHONY: test-unit
 test-unit: test-deps build $(TOOLBIN)/.built ## tests without virtual machines
-	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python RAMET_TEST_PEBBLE=$(TOOLBIN)/pebble $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
+	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python RAMET_TEST_E2B_PYTHON=$(CLIENTS)/bin/python RAMET_TEST_E2B_NODE=$(CLIENTS)/node_modules \
+		RAMET_TEST_PEBBLE=$(TOOLBIN)/pebble $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
 	@scripts/no-skips .cache/unit.json
+
+CONFORMANCE_FLAGS ?=
+
+.PHONY: conformance
+conformance: test-deps build ## the official clients of other sandboxes, against a real server (as root)
+	@command -v npm >/dev/null || scripts/install-packages nodejs npm
+	RAMET_TEST_HOME=$(RAMET_TEST_HOME) conformance/run.py $(CONFORMANCE_FLAGS)
 
 .PHONY: test-package
 test-package: test-deps package ## tests of the Debian package, in a system of its own (as root)
@@ -99,7 +112,8 @@ fmt: $(TOOLBIN)/.built ## format the code
 .PHONY: generate
 generate: $(TOOLBIN)/.built ## generate code from api/ (needs protoc)
 	PATH=$(TOOLBIN):$$PATH protoc -I api --go_out=. --go_opt=module=ramet.dev/ramet \
-		--connect-go_out=. --connect-go_opt=module=ramet.dev/ramet,simple api/agent/v1/agent.proto
+		--connect-go_out=. --connect-go_opt=module=ramet.dev/ramet,simple api/agent/v1/agent.proto \
+		api/envd/v1/process.proto api/envd/v1/filesystem.proto
 	$(GO) generate ./...
 
 $(TOOLBIN)/.built: tools/go.mod tools/go.sum

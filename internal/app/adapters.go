@@ -58,7 +58,7 @@ func requestOf(r control.StartRequest) (worker.Request, error) {
 	req := worker.Request{
 		Instance: sb.Instance, Template: sb.Template, TemplateHash: sb.TemplateHash, Shape: sb.Shape, Policy: policy,
 		Identity: worker.Identity{Env: sb.Env},
-		Snapshot: r.Snapshot, ColdFallback: r.ColdFallback, KeepSeed: r.Wake || r.KeepSeed,
+		Snapshot: r.Snapshot, DiskOnly: r.Cold, ColdFallback: r.ColdFallback, KeepSeed: r.Wake || r.KeepSeed,
 	}
 	if sb.ID != "" {
 		req.Identity = worker.IdentityOf(sb.ID, sb.Env)
@@ -288,7 +288,11 @@ func (a *App) lookup(name string) (image.Artifact, error) {
 }
 
 func asWorkerTemplate(built image.Artifact) worker.Template {
-	return worker.Template{Name: built.Name, Hash: built.Hash, Dir: built.Dir, Image: built.Image(), Env: image.GuestEnv()}
+	t := worker.Template{Name: built.Name, Hash: built.Hash, Dir: built.Dir, Image: built.Image(), Env: image.GuestEnv()}
+	for _, w := range built.Manifest.Definition.WarmUp {
+		t.WarmUp = append(t.WarmUp, worker.Code{Language: w.Language, Code: w.Code})
+	}
+	return t
 }
 
 // poolConfig is what the settings keep ready: the default shape of the server's

@@ -368,7 +368,7 @@ func (s *story) tell() {
 	s.checkpoint(s.create("d", control.CreateRequest{}).ID, sandbox.SnapshotDisk) // time for the power to fail
 	s.tells(func(p *promise) { delete(p.spaces, space) })
 	s.during("resume a Space", nil, []sandbox.SnapshotID{space}, func(ctx context.Context) error {
-		sb, _, err := s.ResumeSpace(ctx, project, space)
+		sb, _, err := s.ResumeSpace(ctx, project, space, control.ResumeRequest{})
 		s.tells(func(p *promise) { p.memories[sb.ID] = "p" })
 		return err
 	})
@@ -472,7 +472,7 @@ func (c *computer) checkStart(ctx context.Context, use sandbox.SnapshotUse, id s
 	var sb sandbox.Sandbox
 	var err error
 	if use == sandbox.UseSpace {
-		sb, _, err = c.ResumeSpace(ctx, sandbox.DefaultProject, id)
+		sb, _, err = c.ResumeSpace(ctx, sandbox.DefaultProject, id, control.ResumeRequest{})
 	} else {
 		sb, _, err = c.Create(ctx, sandbox.DefaultProject, control.CreateRequest{Checkpoint: id})
 	}

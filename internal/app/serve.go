@@ -11,10 +11,16 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
+	"ramet.dev/ramet/internal/compat/e2b"
+	"ramet.dev/ramet/internal/compat/e2b/envd"
+	"ramet.dev/ramet/internal/compat/e2b/interpreter"
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/httpapi"
+	"ramet.dev/ramet/internal/image"
+	"ramet.dev/ramet/internal/preview"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/tlscert"
 )
@@ -132,8 +138,78 @@ func (a *App) requireKey(ctx context.Context) error {
 		"%s can be reached from other machines and no API key exists yet: start on 127.0.0.1 first and run 'ramet keys create'", a.cfg.Listen)
 }
 
+// laterTemplates are those that are built while the server serves.
+func (a *App) laterTemplates() []string {
+	return slices.DeleteFunc(slices.Clone(a.cfg.Templates), func(name string) bool {
+		return image.Canonical(name) == image.Canonical(a.cfg.Template)
+	})
+}
+
 // URL is where the server is reached from this host.
 func (a *App) URL() string { return config.ListenURL(a.ln.Addr().String(), a.cfg.TLS.Enabled()) }
+
+// previewDomain is where the ports of sandboxes are reached. Without a setting there is one
+// for those on this host only.
+func (a *App) previewDomain() string {
+	if a.cfg.Domain != "" {
+		return a.cfg.Domain
+	}
+	_, port, err := net.SplitHostPort(a.ln.Addr().String())
+	if err != nil {
+		return ""
+	}
+	return net.JoinHostPort("localhost", port)
+}
+
+// surfaces is what the listener serves.
+type surfaces struct {
+	api         *httpapi.Server
+	envd        *envd.Server
+	interpreter *interpreter.Server
+	preview     *preview.Proxy
+	handler     http.Handler
+}
+
+// openSurfaces makes the surfaces, which all have the keys, the log and the limits of the native
+// one.
+func (a *App) openSurfaces(ctx context.Context, api *httpapi.Server) (*surfaces, error) {
+	seed, err := a.records.Secret(ctx, "traffic")
+	if err != nil {
+		return nil, err
+	}
+	s := &surfaces{
+		api:         api,
+		envd:        envd.New(envd.Config{Control: a.control, Log: a.log}),
+		interpreter: interpreter.New(interpreter.Config{Control: a.control, Log: a.log}),
+	}
+	cfg := e2b.Config{
+		Control: a.control, Front: api, Log: a.log, Seed: seed, Domain: a.cfg.Domain, Template: a.cfg.Template,
+		Envd: s.envd, Interpreter: s.interpreter,
+		Preview: func(w http.ResponseWriter, r *http.Request, p e2b.Port) {
+			s.preview.Serve(w, r, preview.Target{Project: p.Project, ID: p.ID, Port: p.Port})
+		},
+	}
+	if config.Loopback(a.cfg.Listen) {
+		cfg.Domain = a.previewDomain() // others would look for it on their own machines
+	}
+	compat := e2b.New(cfg)
+	s.preview = preview.New(preview.Config{
+		Control: a.control, Log: a.log,
+		Fail: func(w http.ResponseWriter, r *http.Request, t preview.Target, err error) {
+			compat.PreviewFailed(w, r, e2b.Port{Project: t.Project, ID: t.ID, Port: t.Port}, err)
+		},
+	})
+	s.handler = api.Around(compat.Route(api.Native()))
+	return s, nil
+}
+
+// drain ends the streams that are open.
+func (s *surfaces) drain() {
+	s.api.Drain()
+	s.envd.Drain()
+	s.interpreter.Drain()
+	s.preview.Drain()
+}
 
 // Run serves until ctx ends, then lets open calls finish for a while.
 func (a *App) Run(ctx context.Context) error {
@@ -144,10 +220,17 @@ func (a *App) Run(ctx context.Context) error {
 		Info: httpapi.Info{
 			Version: a.version, Driver: a.driver.Name(),
 			Region: a.cfg.Region, Node: a.cfg.Node, PID: os.Getpid(),
+			PreviewDomain: a.previewDomain(),
 		},
-		Capacity: a.worker.Capacity,
+		Capacity: a.worker.Capacity, Regions: a.cfg.Regions, PublicURL: a.cfg.PublicURL,
 	})
+	all, err := a.openSurfaces(ctx, api)
+	if err != nil {
+		return err
+	}
+	defer all.envd.Close()
 	server := api.HTTPServer()
+	server.Handler = all.handler
 	serve := func() error { return server.Serve(a.ln) }
 	info, err := config.ThisProcess(a.URL(), a.version)
 	if err != nil {
@@ -172,6 +255,9 @@ func (a *App) Run(ctx context.Context) error {
 	if a.certs != nil {
 		a.certs.Start() // authorities call the listener, which is open
 	}
+	if err := a.control.BuildInBackground(a.laterTemplates()); err != nil {
+		return err
+	}
 	if err := tellManager("READY=1\nSTATUS=Serving at " + a.URL()); err != nil {
 		a.log.Warn("tell the service manager that the server is ready", "err", err)
 	}
@@ -184,7 +270,7 @@ func (a *App) Run(ctx context.Context) error {
 		a.log.Warn("tell the service manager that the server ends", "err", err)
 	}
 	a.log.Info("shutting down")
-	api.Drain()
+	all.drain()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := server.Shutdown(drain); err != nil {

@@ -52,9 +52,11 @@ func TestJSONIsDocumented(t *testing.T) {
 	doc := string(raw)
 	for _, v := range []any{
 		v1.Sandbox{},
+		v1.Context{},
 		v1.Metrics{},
 		v1.HostMetrics{},
 		v1.Template{},
+		v1.TemplateState{},
 		v1.KeyCreated{},
 		v1.Project{},
 		v1.SandboxEvent{},
@@ -70,6 +72,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		v1.TemplateUsage{},
 		v1.EgressPolicy{},
 		egressJSON{},
+		forwardJSON{},
 		statusJSON{},
 		runResultJSON{},
 		runErrorJSON{},

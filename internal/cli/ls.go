@@ -242,13 +242,19 @@ func stopTimes(sb *v1.Sandbox) string {
 	var what []string
 	if sb.IdleTimeoutS != 0 {
 		then := "hibernates"
-		if sb.Persistent {
+		switch sb.OnIdle {
+		case "space":
 			then = "becomes a Space"
+		case "delete":
+			then = "is deleted"
 		}
 		what = append(what, fmt.Sprintf("%s %s without a call", then, seconds(sb.IdleTimeoutS)))
 	}
 	if sb.MaxLifetimeS != 0 {
 		what = append(what, fmt.Sprintf("ends %s of life", seconds(sb.MaxLifetimeS)))
+	}
+	if text := deadline(sb); text != "" {
+		what = append(what, text)
 	}
 	return strings.Join(what, ", ")
 }

@@ -28,6 +28,9 @@ type Server struct {
 	Home string
 	// Listen is the address of the API, host:port.
 	Listen string
+	// Domain is where the ports of sandboxes are reached, below <port>-<id>; "" for
+	// localhost, on a loopback address.
+	Domain string
 	// NoAuth serves a loopback address without API keys.
 	NoAuth bool
 	// TLS says how the API is served over TLS.
@@ -50,9 +53,15 @@ type Server struct {
 	// Region and Node are stamped on every sandbox.
 	Region string
 	Node   string
+	// Regions are servers of other regions, by name; calls that name one are passed on to it.
+	Regions map[string]*url.URL
+	// PublicURL is where clients reach this server directly; may be empty.
+	PublicURL string
 	// Template is the template that is built at the start and used when a
 	// create names none.
 	Template string
+	// Templates are built too, in the background, while the server serves.
+	Templates []string
 	// WaitingMachines is how many processes of machines are started ahead.
 	WaitingMachines int
 	// PoolSize is how many machines of each shape are kept ready; 0 for none,
@@ -265,6 +274,26 @@ func checkName(v string) error {
 		return fmt.Errorf("is %q, but must be 1 to 63 lower-case letters, digits, '-', '_' or '.', and begin with a letter or digit", v)
 	}
 	return nil
+}
+
+// checkNames accepts a list of names, separated by commas, or an empty one.
+func checkNames(v string) error {
+	for _, name := range parseNames(v) {
+		if err := checkName(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func parseNames(v string) []string {
+	var names []string
+	for name := range strings.SplitSeq(v, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // poolAuto is the text of a pool size that free memory decides.

@@ -255,6 +255,7 @@ func (r *Resolved) Server() Server {
 	flag := func(key string) bool { on, _ := strconv.ParseBool(text(key)); return on }
 	domains, _ := parseDomains(text("acme_domain"))
 	prefixes, _ := parsePrefixes(text("allow_private"))
+	regions, _ := ParseRegions(text("regions"))
 	poolSize, _ := parsePoolSize(text("pool_size"))
 	shapes, _ := parseShapes(text("pool_shapes"))
 	count := func(key string) int { n, _ := strconv.Atoi(text(key)); return n }
@@ -262,7 +263,7 @@ func (r *Resolved) Server() Server {
 	span := func(key string) time.Duration { d, _ := ParseTime(text(key)); return d }
 	return Server{
 		PoolSize: poolSize, PoolShapes: shapes, WaitingMachines: count("waiting_machines"),
-		Home: text("home"), Listen: text("listen"), NoAuth: flag("no_auth"), InsecureListen: flag("insecure_listen"),
+		Home: text("home"), Listen: text("listen"), Domain: text("domain"), NoAuth: flag("no_auth"), InsecureListen: flag("insecure_listen"),
 		TLS: TLS{
 			CertFile: text("tls_cert"), KeyFile: text("tls_key"), ACMEDomains: domains, ACMEEmail: text("acme_email"),
 			ACMECA: text("acme_ca"), ACMECARoot: text("acme_ca_root"), ACMEHTTP: text("acme_http"),
@@ -270,7 +271,7 @@ func (r *Resolved) Server() Server {
 		Driver: text("driver"), Accel: text("accel"),
 		LogFormat: text("log_format"), LogLevel: text("log_level"),
 		AllowPrivate: prefixes, GuestCA: text("guest_ca"),
-		Region: text("region"), Node: text("node"), Template: text("template"),
+		Region: text("region"), Regions: regions, PublicURL: text("public_url"), Node: text("node"), Template: text("template"), Templates: parseNames(text("templates")),
 		MaxSandboxes: count("max_sandboxes"), MaxMemoryMB: count("max_memory_mb"), MaxDiskMB: count("max_disk_mb"),
 		IdleTimeout: span("idle_timeout"),
 		Retain:      Retention{Hibernated: span("retain_hibernated"), Spaces: span("retain_spaces"), Checkpoints: span("retain_checkpoints")},

@@ -101,6 +101,10 @@ func Settings() []Setting {
 			Help: "serve without API keys; only on a loopback address",
 		},
 		{
+			Key: "domain", Arg: "NAME", Default: "", check: checkDomain, Scope: ForServer,
+			Help: "domain below which the ports of sandboxes are reached, as <port>-<id>.NAME (default on a loopback address: localhost)",
+		},
+		{
 			Key: "tls_cert", Arg: "FILE", Default: "", check: checkAbsFile, Scope: ForServer,
 			Help: "serve HTTPS with this certificate and its chain, a PEM file; read again when it changes",
 		},
@@ -145,6 +149,10 @@ func Settings() []Setting {
 			Help: "template to build at the start and for sandboxes that name none",
 		},
 		{
+			Key: "templates", Arg: "NAMES", Default: "default,code-interpreter-v1", check: checkNames, Scope: ForServer,
+			Help: "templates to have; those besides --template are built in the background while the server serves",
+		},
+		{
 			Key: "pool_size", Arg: "COUNT", Default: poolAuto, check: checkPoolSize, Scope: ForServer,
 			Help: "machines that are kept ready for creates, of each shape: a number, 0 for none, or auto (by free memory)",
 		},
@@ -167,6 +175,14 @@ func Settings() []Setting {
 		{
 			Key: "region", Arg: "NAME", Default: "local", check: checkName, Scope: ForServer,
 			Help: "region that is stamped on every sandbox",
+		},
+		{
+			Key: "regions", Arg: "NAME=URL", Default: "", List: true, check: checkRegions, Scope: ForServer,
+			Help: "servers of other regions, to which calls that name one of them are passed on",
+		},
+		{
+			Key: "public_url", Arg: "URL", Default: "", check: checkOptionalURL, Scope: ForServer,
+			Help: "where clients reach this server directly; told in the answer of a create",
 		},
 		{
 			Key: "node", Arg: "NAME", Default: "", check: checkName, Scope: ForServer,

@@ -317,7 +317,7 @@ var crashCases = []crashCase{
 				t.Fatalf("it is %+v with %d Spaces", sb, len(list))
 			}
 			if !lives {
-				r, _, err := h.ResumeSpace(t.Context(), project, list[0].ID)
+				r, _, err := h.ResumeSpace(t.Context(), project, list[0].ID, control.ResumeRequest{})
 				if err != nil || h.machines.Recall(r.Instance, "v") != "a" {
 					t.Errorf("%+v %v", r, err)
 				}
@@ -326,7 +326,7 @@ var crashCases = []crashCase{
 	},
 	{
 		"resume a Space", spaced, func(h *host, s *scene) (err error) {
-			s.b, _, err = h.ResumeSpace(context.Background(), project, s.snap.ID)
+			s.b, _, err = h.ResumeSpace(context.Background(), project, s.snap.ID, control.ResumeRequest{})
 			return err
 		},
 		func(t *testing.T, h *host, s *scene, done bool) {

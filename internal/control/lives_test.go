@@ -163,3 +163,17 @@ func TestEveryEndHasItsCause(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestIdleSandboxIsDeletedWhenItSaysSo(t *testing.T) {
+	n := fresh(t)
+	sb := n.createWith(t, control.CreateRequest{IdleTimeout: 300 * time.Millisecond, DeleteIdle: true})
+	waitFor(t, 20*time.Second, "deleted by its idle timeout", n.is(t, sb.ID, sandbox.Stopped))
+	n.freed(t, sb.Instance)
+	if c := n.causes(t, sb.ID); c["stopping"] != "idle_timeout" || c["stopped"] != "idle_timeout" || c["hibernating"] != "" {
+		t.Errorf("%v", c)
+	}
+	list, _, err := n.Snapshots(t.Context(), project, control.SnapshotQuery{Use: sandbox.UseSpace, Limit: 10})
+	if err != nil || len(list) != 0 {
+		t.Errorf("it left %v, %v", list, err)
+	}
+}

@@ -25,11 +25,11 @@ func TestIdlePersistentSandboxBecomesASpace(t *testing.T) {
 		t.Fatalf("%+v %v", list, err)
 	}
 	space := list[0].ID
-	if _, _, err := n.ResumeSpace(t.Context(), "other", space); codeOf(err) != "space_not_found" {
+	if _, _, err := n.ResumeSpace(t.Context(), "other", space, control.ResumeRequest{}); codeOf(err) != "space_not_found" {
 		t.Errorf("another project's: %v", err)
 	}
 	n.machines.OnStart = func(context.Context, control.StartRequest) error { return errors.New("no") }
-	if _, _, err := n.ResumeSpace(t.Context(), project, space); err == nil {
+	if _, _, err := n.ResumeSpace(t.Context(), project, space, control.ResumeRequest{}); err == nil {
 		t.Error("it was resumed")
 	}
 	if _, err := n.Snapshot(t.Context(), project, space, sandbox.UseSpace); err != nil {
@@ -41,7 +41,7 @@ func TestIdlePersistentSandboxBecomesASpace(t *testing.T) {
 	var got atomic.Int32
 	for range 2 {
 		wg.Go(func() {
-			r, _, err := n.ResumeSpace(t.Context(), project, space)
+			r, _, err := n.ResumeSpace(t.Context(), project, space, control.ResumeRequest{})
 			if err != nil {
 				if sandbox.KindOf(err) != sandbox.NotFound {
 					t.Error(err)
@@ -183,12 +183,51 @@ func TestResumeThatNobodyWaitsForKeepsTheOnlyCopy(t *testing.T) {
 			waitFor(t, 20*time.Second, "it runs", func() bool { return resumed().State == sandbox.Running })
 			return true
 		}}
-		if _, _, err := n.ResumeSpace(ctx, project, list[0].ID); err != nil && !errors.Is(err, context.Canceled) {
+		if _, _, err := n.ResumeSpace(ctx, project, list[0].ID, control.ResumeRequest{}); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 		n.machines.OnStart = nil
 		if r := resumed(); r.State != sandbox.Running || n.machines.Recall(r.Instance, "v") != "1" {
 			t.Errorf("%+v", r)
+		}
+	}
+}
+
+func TestResumeChangesWhatItIsAskedTo(t *testing.T) {
+	n := fresh(t)
+	yes, no := true, false
+	for name, c := range map[string]struct {
+		create control.CreateRequest
+		resume control.ResumeRequest
+		ok     func(sandbox.Sandbox) bool
+	}{
+		"as it was": {
+			control.CreateRequest{NoEgress: true, MaxLifetime: time.Hour},
+			control.ResumeRequest{},
+			func(sb sandbox.Sandbox) bool {
+				return sb.Persistent && !sb.Egress && !sb.DeleteIdle && sb.IdleTimeout == time.Hour && sb.MaxLifetime == time.Hour
+			},
+		},
+		"changed": {
+			control.CreateRequest{NoEgress: true, MaxLifetime: time.Hour},
+			control.ResumeRequest{IdleTimeout: time.Minute, MaxLifetime: control.Never, DeleteIdle: true, Persistent: &no, Egress: &yes},
+			func(sb sandbox.Sandbox) bool {
+				return !sb.Persistent && sb.Egress && sb.DeleteIdle && sb.IdleTimeout == time.Minute && sb.MaxLifetime == 0
+			},
+		},
+	} {
+		c.create.Persistent, c.create.IdleTimeout = true, time.Hour
+		sb := n.createWith(t, c.create)
+		if err := n.Idle(project, sb.ID); err != nil {
+			t.Fatal(err)
+		}
+		list, _, err := n.Snapshots(t.Context(), project, control.SnapshotQuery{Use: sandbox.UseSpace, Limit: 10})
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%v %v", list, err)
+		}
+		got, _, err := n.ResumeSpace(t.Context(), project, list[0].ID, c.resume)
+		if err != nil || !c.ok(got) {
+			t.Errorf("%s: %+v %v", name, got, err)
 		}
 	}
 }

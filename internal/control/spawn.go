@@ -53,13 +53,25 @@ func (r *CreateRequest) cause() string {
 	return causeCreate
 }
 
+// ResumeRequest says what is to be other than it was in the sandbox that became the Space.
+type ResumeRequest struct {
+	// IdleTimeout and MaxLifetime: 0 is as it was, Never none. The lifetime counts from the resume.
+	IdleTimeout, MaxLifetime time.Duration
+	// DeleteIdle deletes the sandbox when it is idle, unless it is persistent.
+	DeleteIdle bool
+	// Persistent and Egress: nil is as it was.
+	Persistent, Egress *bool
+}
+
 // ResumeSpace makes a sandbox of a Space, with a new id and with its memory and processes,
 // and returns when it takes calls. The Space is gone then. When the resume fails, or ctx
 // ends before, the Space stays as it is.
-func (c *Control) ResumeSpace(ctx context.Context, project string, space sandbox.SnapshotID) (sb sandbox.Sandbox, steps []sandbox.StepTime, err error) {
+func (c *Control) ResumeSpace(ctx context.Context, project string, space sandbox.SnapshotID, r ResumeRequest) (sb sandbox.Sandbox, steps []sandbox.StepTime, err error) {
 	begin := time.Now()
 	defer c.observe("resume", begin, &err)
-	sb, steps, err = c.create(ctx, project, CreateRequest{space: space}, begin)
+	sb, steps, err = c.create(ctx, project, CreateRequest{
+		space: space, resume: r, IdleTimeout: r.IdleTimeout, MaxLifetime: r.MaxLifetime, DeleteIdle: r.DeleteIdle,
+	}, begin)
 	if err != nil {
 		return sb, steps, fmt.Errorf("resume space %s: %w", space, err)
 	}

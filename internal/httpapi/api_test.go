@@ -31,8 +31,8 @@ func TestCreateAnswersAsPodflare(t *testing.T) {
 	if sb.MemoryMb != 1024 || sb.DiskMb != 8192 || sb.Egress || sb.Vcpus != 2 || sb.Isolation != "emulated" || sb.Region != "local" || sb.Node != "n1" {
 		t.Errorf("%+v", sb)
 	}
-	if sb.Ignored != nil || !sb.Persistent || sb.Origin != "create" {
-		t.Errorf("ignored %v, persistent %t, origin %q", sb.Ignored, sb.Persistent, sb.Origin)
+	if !sb.Persistent || sb.OnIdle != "space" || sb.Origin != "create" {
+		t.Errorf("persistent %t, on idle %q, origin %q", sb.Persistent, sb.OnIdle, sb.Origin)
 	}
 	if sb.MaxLifetimeS != 60 || sb.IdleTimeoutS != 0 || sb.ExpiresAt == nil || !sb.ExpiresAt.Equal(sb.CreatedAt.Add(60*time.Second)) {
 		t.Errorf("times %d %d %v", sb.MaxLifetimeS, sb.IdleTimeoutS, sb.ExpiresAt)

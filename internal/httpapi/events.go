@@ -11,6 +11,8 @@ import (
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
 	rametv1 "ramet.dev/ramet/api/gen/rametv1"
+	"ramet.dev/ramet/internal/compat/podflare"
+	"ramet.dev/ramet/internal/sandbox"
 )
 
 // converter turns events of the agent into those of a stream.
@@ -166,6 +168,33 @@ func (l *lines) number(events []rametv1.Event) []rametv1.Event {
 	for i := range events {
 		events[i].Seq, events[i].Ts = l.seq, l.now().UnixMilli()
 		l.seq++
+	}
+	return events
+}
+
+// remembered are lines that Podflare's replay tells again.
+type remembered struct {
+	lines
+	history *podflare.History
+	project string
+	id      string
+}
+
+func (m *remembered) convert(e *agentv1.Event) []rametv1.Event {
+	return m.note(m.lines.convert(e))
+}
+
+func (m *remembered) failed(message, code string) []rametv1.Event {
+	return m.note(m.lines.failed(message, code))
+}
+
+func (m *remembered) note(events []rametv1.Event) []rametv1.Event {
+	id, err := sandbox.ParseID(m.id)
+	if err != nil {
+		return events // and there is no such stream
+	}
+	for _, e := range events {
+		m.history.Add(m.project, id, e)
 	}
 	return events
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"math"
@@ -59,6 +60,7 @@ func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, error) {
 		Metadata:   value(b.Metadata),
 		Persistent: value(b.Persistent),
 		KeepSeed:   b.Reseed != nil && !*b.Reseed,
+		DeleteIdle: b.IdleTimeoutSeconds != nil, // the client that has this name expects it
 	}
 	if b.EgressPolicy != nil {
 		policy := egressPolicy(*b.EgressPolicy)
@@ -109,6 +111,10 @@ func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, error) {
 	}
 	timers, err := timersOf(b.IdleTimeoutS, b.IdleTimeoutSeconds, b.MaxLifetimeS, b.TimeoutSeconds)
 	req.IdleTimeout, req.MaxLifetime = orNever(timers.IdleTimeout), orNever(timers.MaxLifetime)
+	if err == nil && (b.EndsInS != nil || b.AtEnd != nil) {
+		req.Deadline = &sandbox.Deadline{Then: sandbox.AtEnd(value(b.AtEnd))}
+		req.Deadline.After, err = seconds("ends_in_s", b.EndsInS, "", nil)
+	}
 	return req, err
 }
 
@@ -175,6 +181,15 @@ func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id rametv
 	}
 	req, err := timersOf(b.IdleTimeoutS, b.IdleTimeoutSeconds, b.MaxLifetimeS, b.TimeoutSeconds)
 	req.Metadata = value(b.Metadata)
+	if err == nil && b.EndsInS != nil {
+		var after time.Duration
+		after, err = seconds("ends_in_s", b.EndsInS, "", nil)
+		req.EndAfter = &after
+	}
+	if b.AtEnd != nil {
+		then := sandbox.AtEnd(*b.AtEnd)
+		req.AtEnd = &then
+	}
 	parsed, perr := sandbox.ParseID(id)
 	if err == nil {
 		err = perr
@@ -376,6 +391,9 @@ func (s *Server) writeSandbox(w http.ResponseWriter, r *http.Request, sb sandbox
 // describeSandbox is toSandbox with when it ends, which other records say too.
 func (s *Server) describeSandbox(r *http.Request, sb sandbox.Sandbox) (rametv1.Sandbox, error) {
 	out := toSandbox(sb)
+	if s.cfg.PublicURL != "" {
+		out.Endpoint = &s.cfg.PublicURL
+	}
 	end, err := s.control.ExpiresAt(r.Context(), sb)
 	out.ExpiresAt = moment(end)
 	return out, err
@@ -386,6 +404,17 @@ var origins = map[sandbox.Origin]string{
 	sandbox.OriginCreate: "create", sandbox.OriginFork: "fork", sandbox.OriginCheckpoint: "checkpoint", sandbox.OriginSpace: "space",
 }
 
+// onIdle is the word for what becomes of a sandbox when its idle timeout is over.
+func onIdle(sb sandbox.Sandbox) string {
+	switch {
+	case sb.Persistent:
+		return "space"
+	case sb.DeleteIdle:
+		return "delete"
+	}
+	return "hibernate"
+}
+
 func toSandbox(sb sandbox.Sandbox) rametv1.Sandbox {
 	out := rametv1.Sandbox{
 		Id: sb.ID.String(), State: string(sb.State), Status: string(sb.State),
@@ -394,7 +423,7 @@ func toSandbox(sb sandbox.Sandbox) rametv1.Sandbox {
 		Egress: sb.Egress, EgressPolicy: toEgressPolicy(sb.EgressPolicy), Metadata: notNil(sb.Metadata), Persistent: sb.Persistent, Origin: origins[sb.Origin],
 		Isolation: string(sb.Isolation), Region: sb.Region, Node: sb.Node,
 		IdleTimeoutS: int(sb.IdleTimeout.Seconds()), MaxLifetimeS: int(sb.MaxLifetime.Seconds()),
-		CreatedAt: sb.CreatedAt.UTC(), UpdatedAt: sb.UpdatedAt.UTC(),
+		CreatedAt: sb.CreatedAt.UTC(), UpdatedAt: sb.UpdatedAt.UTC(), OnIdle: onIdle(sb),
 	}
 	if sb.State == sandbox.Running {
 		out.State = "ready" // Podflare's word
@@ -414,6 +443,11 @@ func toSandbox(sb sandbox.Sandbox) rametv1.Sandbox {
 	case sandbox.OriginSpace:
 		id := sandbox.Snapshot{ID: sb.Snapshot, Use: sandbox.UseSpace}.PublicID()
 		out.Space = &id
+	}
+	out.EndsAt = moment(sb.EndsAt)
+	if sb.Deadline.After > 0 {
+		then := string(cmp.Or(sb.Deadline.Then, sandbox.AtEndDelete))
+		out.AtEnd = &then
 	}
 	if sb.BootNote != "" {
 		out.BootNote = &sb.BootNote

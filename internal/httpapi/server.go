@@ -13,9 +13,11 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"time"
 
 	rametv1 "ramet.dev/ramet/api/gen/rametv1"
+	"ramet.dev/ramet/internal/compat/podflare"
 	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/telemetry"
@@ -34,6 +36,10 @@ type Config struct {
 	Isolation func() sandbox.Isolation
 	// Capacity is what GET /v1/capacity says; nil says nothing is kept ready.
 	Capacity func() sandbox.Capacity
+	// Regions are servers of other regions, by name: requests that name one are passed on to it.
+	Regions map[string]*url.URL
+	// PublicURL is where this server can be reached directly; empty: not told.
+	PublicURL string
 	// Metrics, when set, counts requests and is served.
 	Metrics *telemetry.Metrics
 	// Tracing, when set, makes a span of every request.
@@ -53,6 +59,8 @@ type Info struct {
 	Region    string
 	Node      string
 	PID       int
+	// PreviewDomain is where guest ports are reached, below <port>-<id>.
+	PreviewDomain string
 }
 
 // Server is the HTTP surface. Serve its Handler, and call Drain when the
@@ -63,6 +71,8 @@ type Server struct {
 	log     *slog.Logger
 	started time.Time
 	routes  *http.ServeMux
+	regions *podflare.Regions
+	history *podflare.History
 
 	draining context.Context // ends when Drain is called
 	drain    context.CancelFunc
@@ -81,19 +91,27 @@ func New(cfg Config) *Server {
 	if cfg.Tracing == nil {
 		cfg.Tracing = telemetry.Off()
 	}
-	s := &Server{cfg: cfg, control: cfg.Control, log: cfg.Log, started: time.Now(), routes: http.NewServeMux()}
+	s := &Server{cfg: cfg, control: cfg.Control, log: cfg.Log, started: time.Now(), routes: http.NewServeMux(), history: podflare.NewHistory()}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	rametv1.HandlerWithOptions(s, rametv1.StdHTTPServerOptions{
 		BaseRouter:       s.routes,
 		ErrorHandlerFunc: s.badParameter,
 	})
+	s.regions = &podflare.Regions{Local: cfg.Info.Region, Others: cfg.Regions, Log: cfg.Log, Refuse: s.writeError, Passing: rollBody}
+	podflare.New(podflare.Config{
+		Control: cfg.Control, History: s.history, Project: project, Refuse: s.writeError, Ended: revoked,
+		Decode: func(w http.ResponseWriter, r *http.Request, v any) error {
+			return decode(w, r, maxCodeBody, false, v)
+		},
+		Draining: s.draining.Done(), KeepAlive: cfg.KeepAlive,
+	}).Mount(s.routes)
 	s.routes.HandleFunc("/", s.noRoute)
 	return s
 }
 
 // Handler returns the handler of the whole API.
 func (s *Server) Handler() http.Handler {
-	return s.identify(s.recoverPanics(s.limitBodies(s.authenticate(s.wakePolicy(http.HandlerFunc(s.noteRoute))))))
+	return s.Around(s.Native())
 }
 
 // Drain ends the streams that are open, each with a last event that says why, so that
@@ -112,9 +130,13 @@ func (s *Server) GetInfo(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.Isolation != nil {
 		isolation = s.cfg.Isolation()
 	}
-	s.writeJSON(w, r, rametv1.Info{
+	out := rametv1.Info{
 		Version: s.cfg.Info.Version, Driver: s.cfg.Info.Driver, Isolation: string(isolation),
 		Region: s.cfg.Info.Region, Node: s.cfg.Info.Node, Pid: s.cfg.Info.PID,
 		StartedAt: s.started.UTC(), UptimeS: time.Since(s.started).Seconds(), Auth: !s.cfg.NoAuth,
-	})
+	}
+	if s.cfg.Info.PreviewDomain != "" {
+		out.PreviewDomain = &s.cfg.Info.PreviewDomain
+	}
+	s.writeJSON(w, r, out)
 }

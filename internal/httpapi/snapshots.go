@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"maps"
 	"net/http"
 	"time"
@@ -181,34 +180,16 @@ func (s *Server) resumeSpace(w http.ResponseWriter, r *http.Request, id string) 
 	var sb sandbox.Sandbox
 	var steps []sandbox.StepTime
 	if err == nil {
-		sb, steps, err = s.control.ResumeSpace(r.Context(), project(r), space)
-	}
-	if err == nil && (timers.IdleTimeout != nil || timers.MaxLifetime != nil) {
-		// The sandbox is there: a client that leaves now does not change what it has asked for.
-		sb, err = s.control.Update(context.WithoutCancel(r.Context()), project(r), sb.ID, timers)
+		sb, steps, err = s.control.ResumeSpace(r.Context(), project(r), space, control.ResumeRequest{
+			IdleTimeout: orNever(timers.IdleTimeout), MaxLifetime: orNever(timers.MaxLifetime),
+			DeleteIdle: body.IdleTimeoutSeconds != nil, Persistent: body.Persistent, Egress: body.Egress,
+		})
 	}
 	if err != nil {
 		s.writeError(w, r, err)
 		return
 	}
-	timings := s.timed(w, r, begin, steps)
-	out, err := s.describeSandbox(r, sb)
-	if err != nil {
-		s.writeError(w, r, err)
-		return
-	}
-	out.TimingsMs = &timings
-	var ignored []string
-	if body.Persistent != nil && *body.Persistent != sb.Persistent {
-		ignored = append(ignored, "persistent")
-	}
-	if body.Egress != nil && *body.Egress != sb.Egress {
-		ignored = append(ignored, "egress")
-	}
-	if len(ignored) > 0 {
-		out.Ignored = &ignored
-	}
-	s.writeStatus(w, r, http.StatusCreated, out)
+	s.writeMachine(w, r, http.StatusCreated, sb, s.timed(w, r, begin, steps))
 }
 
 func toCheckpoint(s sandbox.Snapshot) rametv1.Checkpoint {

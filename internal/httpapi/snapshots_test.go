@@ -146,7 +146,7 @@ func TestTooManyCheckpoints(t *testing.T) {
 func TestSpaces(t *testing.T) {
 	e := start(t, options{control: func(c *control.Config) { c.Retention.Spaces = time.Hour }})
 	sb, _ := want[rametv1.Sandbox](e, 200, "POST", "/v1/sandboxes", `{"persistent":true,"idle_timeout_s":1,"metadata":{"job":"42"}}`)
-	if !sb.Persistent || sb.Ignored != nil {
+	if !sb.Persistent || sb.OnIdle != "space" {
 		t.Fatalf("%+v", sb)
 	}
 	e.put(sb.Id, "a.txt", "kept")
@@ -172,7 +172,7 @@ func TestSpaces(t *testing.T) {
 	resumed, res := want[rametv1.Sandbox](e, 201, "POST", resume, `{"idle_timeout_seconds":0,"egress":false,"persistent":true}`, "Idempotency-Key", "r")
 	checkTiming(t, res, value(resumed.TimingsMs))
 	if resumed.Id == sb.Id || resumed.State != "ready" || resumed.Origin != "space" || value(resumed.Space) != space.Id || value(resumed.Parent) != sb.Id ||
-		resumed.IdleTimeoutS != 0 || resumed.Metadata["job"] != "42" || strings.Join(value(resumed.Ignored), ",") != "egress" {
+		resumed.IdleTimeoutS != 0 || resumed.Metadata["job"] != "42" || resumed.Egress || resumed.OnIdle != "space" {
 		t.Errorf("%+v", resumed)
 	}
 	if got := e.read(resumed.Id, "a.txt"); got != "kept" {

@@ -2,7 +2,6 @@ package image
 
 import (
 	"regexp"
-	"runtime"
 	"slices"
 
 	"ramet.dev/ramet/internal/sandbox"
@@ -47,34 +46,26 @@ type Definition struct {
 	DiskMB int `json:"disk_mb"`
 	// Epoch is any word. Changing it builds anew from the packages of the day.
 	Epoch string `json:"epoch,omitempty"`
+	// Fonts are drawn by matplotlib, in this order, what its own font has not. Their
+	// packages are among Packages, as matplotlib is.
+	Fonts []string `json:"fonts,omitempty"`
+	// WarmUp is code that runs in the golden snapshot before it is saved, so that what it
+	// loads is in the memory of every machine.
+	WarmUp []WarmUp `json:"warm_up,omitempty"`
 }
 
-// DefaultName is the name of the template that sandboxes start from when none is asked for.
-const DefaultName = "default"
-
-// Default returns the definition of the template "default".
-func Default() Definition {
-	return Definition{
-		Name:  DefaultName,
-		Suite: "bookworm",
-		Packages: []string{
-			"bash", "bash-completion", "ca-certificates", "curl", "file", "git", "iproute2", "iputils-ping",
-			"ipython3", "jq", "kmod", "less", "nano", "netbase", "nodejs", "openssh-client", "procps",
-			"python-is-python3", "python3", "python3-pip", "python3-venv", "rsync", "sudo",
-			"tzdata", "unzip", "wget", "xz-utils", "zip",
-		},
-		Kernel:  "linux-image-cloud-" + runtime.GOARCH, // Debian and Go agree on the names that matter
-		NPM:     true,
-		Users:   []User{{Name: "user", UID: 1000}, {Name: "sandbox", UID: 1001}},
-		GuestCA: GuestCAHost,
-		DiskMB:  sandbox.DefaultDiskMB,
-	}
+// WarmUp is a run of a warm-up.
+type WarmUp struct {
+	// Language is "python", "javascript" or "bash".
+	Language string `json:"language"`
+	Code     string `json:"code"`
 }
 
 var (
 	nameRE    = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 	suiteRE   = regexp.MustCompile(`^[a-z]{2,32}$`)
 	packageRE = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]{1,127}$`) // Debian policy 5.6.1
+	fontRE    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ]{0,63}$`)
 	userRE    = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 )
 
@@ -105,6 +96,16 @@ func (d Definition) normalize() (Definition, error) {
 	for _, p := range append([]string{d.Kernel}, d.Packages...) {
 		if !packageRE.MatchString(p) {
 			return bad("%q is not the name of a Debian package", p)
+		}
+	}
+	for _, f := range d.Fonts {
+		if !fontRE.MatchString(f) {
+			return bad("%q is not the name of a font", f)
+		}
+	}
+	for _, w := range d.WarmUp {
+		if w.Language != "python" && w.Language != "bash" && w.Language != "javascript" {
+			return bad("a warm-up in %q is not one of python, bash, javascript", w.Language)
 		}
 	}
 	d.Users = slices.Clone(d.Users)

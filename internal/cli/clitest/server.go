@@ -33,6 +33,7 @@ type Server struct {
 	sandboxes map[string]*box
 	order     []string // ids, newest first
 	templates map[string]v1.Template
+	building  []v1.TemplateState
 	keys      map[string]v1.KeyCreated
 	projects  map[string]v1.Project
 	runs      map[string]*run
@@ -49,16 +50,20 @@ type box struct {
 	v1.Sandbox
 	dir string // its root directory
 	env map[string]string
+
+	contexts []v1.Context
 }
 
 // New returns a server that keeps the files of its sandboxes in dir.
 func New(dir string) *Server {
 	built := time.Now().Add(-time.Hour)
+	step, fraction, ruin := "install Debian packages", 0.42, "the disk is full"
 	return &Server{
 		dir: dir, version: "1.2.3-test", pid: os.Getpid(),
 		sandboxes: map[string]*box{}, runs: map[string]*run{}, keys: map[string]v1.KeyCreated{},
 		projects:  map[string]v1.Project{"default": {Name: "default", Sandboxes: 1, MemoryMb: 1024, DiskMb: 4096, CreatedAt: built}},
-		templates: map[string]v1.Template{"default": {Name: "default", Hash: strings.Repeat("ab", 32), SizeBytes: 700 << 20, BuiltAt: built, Goldens: []int{2}}},
+		templates: map[string]v1.Template{"default": {Name: "default", Hash: strings.Repeat("ab", 32), SizeBytes: 700 << 20, BuiltAt: built, Goldens: []int{2}, Aliases: &[]string{"base"}}},
+		building:  []v1.TemplateState{{Name: "science", State: "building", Step: &step, Fraction: &fraction}, {Name: "ruin", State: "failed", Error: &ruin}},
 	}
 }
 
@@ -159,8 +164,12 @@ func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request, _ v1.Crea
 		EgressPolicy: policyOf(valueOr(req.EgressPolicy, v1.EgressPolicy{})),
 		Metadata:     valueOr(req.Metadata, map[string]string{}), Isolation: "emulated", Region: "local", Node: "testnode",
 		IdleTimeoutS: valueOr(req.IdleTimeoutS, 300), MaxLifetimeS: valueOr(req.MaxLifetimeS, 0),
-		Persistent: valueOr(req.Persistent, false), Origin: "create",
+		Persistent: valueOr(req.Persistent, false), OnIdle: "hibernate", Origin: "create",
 	}
+	if like.Persistent {
+		like.OnIdle = "space"
+	}
+	setDeadline(&like, req.EndsInS, req.AtEnd)
 	if req.Checkpoint != nil {
 		i := slices.IndexFunc(s.checkpoints, func(c *v1.Checkpoint) bool { return c.Id == *req.Checkpoint })
 		if i < 0 {
@@ -260,6 +269,25 @@ func (s *Server) GetSandbox(w http.ResponseWriter, _ *http.Request, id v1.Sandbo
 	}
 }
 
+func setDeadline(sb *v1.Sandbox, after *int, then *string) {
+	if then != nil {
+		sb.AtEnd = then
+	}
+	if after == nil {
+		return
+	}
+	if sb.EndsAt = nil; *after == 0 {
+		sb.AtEnd = nil
+		return
+	}
+	at := time.Now().Add(time.Duration(*after) * time.Second)
+	sb.EndsAt = &at
+	if sb.AtEnd == nil {
+		what := "delete"
+		sb.AtEnd = &what
+	}
+}
+
 // UpdateSandbox implements the API.
 func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
 	req, ok := read[v1.SandboxUpdate](w, r)
@@ -273,6 +301,7 @@ func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id v1.San
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b.IdleTimeoutS, b.MaxLifetimeS = valueOr(req.IdleTimeoutS, b.IdleTimeoutS), valueOr(req.MaxLifetimeS, b.MaxLifetimeS)
+	setDeadline(&b.Sandbox, req.EndsInS, req.AtEnd)
 	for k, v := range valueOr(req.Metadata, nil) {
 		if v == nil {
 			delete(b.Metadata, k)
@@ -341,7 +370,7 @@ func (s *Server) ListTemplates(w http.ResponseWriter, _ *http.Request) {
 		list = append(list, t)
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
-	answer(w, v1.TemplateList{Templates: list})
+	answer(w, v1.TemplateList{Templates: list, Builds: s.building})
 }
 
 // BuildTemplate implements the API: "default" is built, "broken" fails, all others are unknown.
@@ -420,9 +449,18 @@ func (s *Server) CreateKey(w http.ResponseWriter, r *http.Request, _ v1.CreateKe
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.keys) + 1
+	secret := fmt.Sprintf("rmt_secret_%d", n)
+	switch valueOr(req.Format, "ramet") {
+	case "ramet":
+	case "e2b":
+		secret = fmt.Sprintf("e2b_%064x", n)
+	default:
+		fail(w, 400, "invalid_format", "there is no such format; use ramet or e2b")
+		return
+	}
 	k := v1.KeyCreated{
-		Id: fmt.Sprintf("key_%016x", n), Name: valueOr(req.Name, ""), Key: fmt.Sprintf("rmt_secret_%d", n),
-		Project: valueOr(req.Project, "default"), Prefix: "rmt_secr", CreatedAt: time.Now().UTC(),
+		Id: fmt.Sprintf("key_%016x", n), Name: valueOr(req.Name, ""), Key: secret,
+		Project: valueOr(req.Project, "default"), Prefix: secret[:8], CreatedAt: time.Now().UTC(),
 	}
 	s.keys[k.Id] = k
 	answer(w, k)

@@ -9,16 +9,18 @@ import (
 
 	"ramet.dev/ramet/api/agent/v1/agentv1connect"
 	"ramet.dev/ramet/internal/guest/agent/files"
+	"ramet.dev/ramet/internal/guest/agent/ports"
 	"ramet.dev/ramet/internal/guest/exec"
 	"ramet.dev/ramet/internal/guest/wire"
+	"ramet.dev/ramet/internal/network/layout"
 )
 
 // maxRequest bounds one message from the host, in bytes. The code of a run is
 // the largest that comes.
 const maxRequest = 32 << 20
 
-// Handler serves the three services to the host.
-func Handler(machine *Machine, runs agentv1connect.ExecHandler) http.Handler {
+// Handler serves the services to the host.
+func Handler(machine *Machine, runs agentv1connect.ExecHandler, dial agentv1connect.PortsHandler) http.Handler {
 	options := connect.WithHandlerOptions(
 		connect.WithReadMaxBytes(maxRequest),
 		// The stream is local and the guest's CPU may be emulated.
@@ -29,6 +31,7 @@ func Handler(machine *Machine, runs agentv1connect.ExecHandler) http.Handler {
 	path, handler := agentv1connect.NewExecHandler(runs, options)
 	mux.Handle(path, exec.Batch(handler))
 	mux.Handle(agentv1connect.NewFilesHandler(files.Service{}, options))
+	mux.Handle(agentv1connect.NewPortsHandler(dial, options))
 	return mux
 }
 
@@ -45,5 +48,7 @@ func Serve(ctx context.Context, runs Executor, logger *slog.Logger) error {
 	}
 	machine := NewMachine(runs, UserCgroup, logger)
 	defer machine.Close()
-	return wire.Serve(ctx, port, Handler(machine, runs), logger)
+	dial := ports.New(layout.GuestIP)
+	defer dial.Close()
+	return wire.Serve(ctx, port, Handler(machine, runs, dial), logger)
 }

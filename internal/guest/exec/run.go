@@ -24,13 +24,14 @@ type run struct {
 	journal  *journal
 	registry *registry
 
-	mu    sync.Mutex
-	pid   int
-	kill  func(unix.Signal) error // nil: not started, or ended
-	stdin *os.File                // nil: none, closed, or ended
-	had   bool                    // stdin was a pipe or a terminal
-	term  *terminal               // whose master stdin is; nil: none, or ended
-	ended time.Time
+	mu      sync.Mutex
+	context string // that it runs in; empty: none
+	pid     int
+	kill    func(unix.Signal) error // nil: not started, or ended
+	stdin   *os.File                // nil: none, closed, or ended
+	had     bool                    // stdin was a pipe or a terminal
+	term    *terminal               // whose master stdin is; nil: none, or ended
+	ended   time.Time
 
 	tag       string
 	pty       bool              // it was started on a terminal
@@ -187,6 +188,7 @@ func (r *run) info() *agentv1.RunInfo {
 		RunId: r.id, Pid: int32(r.pid), Argv: r.argv, Language: r.language,
 		StartedUnixMillis: r.started.UnixMilli(), Exit: exit, NextSeq: next,
 		Tag: r.tag, Pty: r.pty, Env: r.env, Cwd: r.cwd, User: r.user, Detached: r.detach,
+		Context: r.context,
 	}
 }
 
