@@ -210,12 +210,12 @@ class Terminal:
         size = e2b.PtySize(rows=33, cols=101)
         if is_async(s):
             return cls(s, await s.pty.create(size, output.extend, **options), output)
-        t = cls(s, s.pty.create(size, **options), output)
-        t.read()
-        return t
+        return cls(s, s.pty.create(size, **options), output)
 
     def read(self):
-        """Reads in the background, as the sync client leaves it to its caller."""
+        """Reads in the background, which the sync client leaves to its caller."""
+        if is_async(self.s):
+            return
 
         def loop():
             try:
@@ -238,6 +238,7 @@ class Terminal:
 @operation("pty.create, send_stdin, resize")
 async def pty(s):
     t = await Terminal.open(s, envs={"PTY_ENV": "of the terminal"}, cwd="/tmp")
+    t.read()
     await t.type("stty size; echo $PTY_ENV-$TERM-$(pwd)-$(id -un)\n")
     await t.says("33 101")
     await t.says("of the terminal-xterm-256color-/tmp-user")
@@ -277,7 +278,7 @@ async def pty_connect(s):
         again = Terminal(s, h, output)
     else:
         again = Terminal(s, s.pty.connect(t.handle.pid), output)
-        again.read()
+    again.read()
     await again.type("echo back$((1+1))\n")
     await again.says("back2")
     same(await val(s.pty.kill(t.handle.pid)), True)

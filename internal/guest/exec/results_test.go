@@ -56,33 +56,57 @@ func holds(t *testing.T, chart map[string]any, want string) {
 func TestCharts(t *testing.T) {
 	bothInterpreters(t, func(t *testing.T, f *fixture) {
 		for _, c := range []struct{ name, code, want string }{
-			{"line", `plt.plot([1, 2], [3.5, float("nan")], label="a"); plt.plot([1, 2], [5, 6]); plt.axhline(4)
+			{
+				"line", `plt.plot([1, 2], [3.5, float("nan")], label="a"); plt.plot([1, 2], [5, 6]); plt.axhline(4)
 plt.title("T"); plt.xlabel("Time (s)"); plt.ylabel("Speed [m/s]"); plt.yscale("log"); None`,
 				`{"type":"line","title":"T","x_label":"Time (s)","x_unit":"s","y_label":"Speed [m/s]","y_unit":"m/s","x_scale":"linear","y_scale":"log",
-				"elements":[{"label":"a","points":[[1,3.5],[2,null]]},{"label":"Line 1","points":[[1,5],[2,6]]}]}`},
-			{"dates", `import datetime; plt.plot([datetime.date(2024, 1, 2), datetime.date(2024, 1, 3)], [1, 2]); plt.show()`,
-				`{"type":"line","title":null,"x_label":null,"x_unit":null,"x_scale":"datetime","elements":[{"label":"Line 0","points":[["2024-01-02",1],["2024-01-03",2]]}]}`},
-			{"categories", `plt.plot(["a", "b"], [1, 2]); plt.show()`,
-				`{"type":"line","x_scale":"categorical","x_ticks":[0,1],"x_tick_labels":["a","b"],"elements":[{"label":"Line 0","points":[["a",1],["b",2]]}]}`},
-			{"ticks", `plt.plot([0, 1], [0, 2]); plt.xticks([0, 1], ["zero", "one"]); plt.yticks([0, 2]); plt.show()`,
-				`{"x_scale":"categorical","x_tick_labels":["zero","one"],"y_ticks":[0,2],"y_tick_labels":["0","2"],"y_scale":"linear"}`},
-			{"scatter", `s = plt.scatter([1, 2], [3, 4], c=[1, 2], label="s"); plt.colorbar(s); plt.show()`,
-				`{"type":"scatter","elements":[{"label":"s","points":[[1,3],[2,4]]}]}`},
-			{"bar", `plt.bar(["x", "y"], [1, 2.5], label="g"); plt.xlabel("what"); plt.ylabel("much (kg)"); plt.show()`,
-				`{"type":"bar","x_label":"what","y_unit":"kg","elements":[{"label":"x","group":"g","value":1},{"label":"y","group":"g","value":2.5}]}`},
-			{"barh", `plt.barh(["x", "y"], [1, 2]); plt.ylabel("what"); plt.xlabel("much"); plt.show()`,
-				`{"type":"bar","x_label":"what","y_label":"much","elements":[{"label":"x","group":"Group 0","value":1},{"label":"y","group":"Group 0","value":2}]}`},
-			{"groups", `plt.bar([-0.2, 0.8], [1, 2], 0.4, label="m"); plt.bar([0.2, 1.2], [3, 4], 0.4, label="w"); plt.xticks([0, 1], ["p", "q"]); plt.show()`,
-				`{"type":"bar","elements":[{"label":"p","group":"m","value":1},{"label":"q","group":"m","value":2},{"label":"p","group":"w","value":3},{"label":"q","group":"w","value":4}]}`},
-			{"hist", `plt.hist([1, 1, 2], bins=[0.5, 1.5, 2.5]); plt.show()`,
-				`{"type":"bar","elements":[{"label":"1.00","group":"Group 0","value":2},{"label":"2.00","group":"Group 0","value":1}]}`},
-			{"pie", `plt.pie([1, 3], labels=["a", "b"]); plt.title("P"); plt.show()`,
-				`{"type":"pie","title":"P","elements":[{"label":"a","angle":90,"radius":1},{"label":"b","angle":270,"radius":1}]}`},
-			{"box", `plt.boxplot([[1, 2, 3, 4, 100], [5, 6, 7]], labels=["p", "q"]); plt.ylabel("v"); plt.show()`,
+				"elements":[{"label":"a","points":[[1,3.5],[2,null]]},{"label":"Line 1","points":[[1,5],[2,6]]}]}`,
+			},
+			{
+				"dates", `import datetime; plt.plot([datetime.date(2024, 1, 2), datetime.date(2024, 1, 3)], [1, 2]); plt.show()`,
+				`{"type":"line","title":null,"x_label":null,"x_unit":null,"x_scale":"datetime","elements":[{"label":"Line 0","points":[["2024-01-02",1],["2024-01-03",2]]}]}`,
+			},
+			{
+				"categories", `plt.plot(["a", "b"], [1, 2]); plt.show()`,
+				`{"type":"line","x_scale":"categorical","x_ticks":[0,1],"x_tick_labels":["a","b"],"elements":[{"label":"Line 0","points":[["a",1],["b",2]]}]}`,
+			},
+			{
+				"ticks", `plt.plot([0, 1], [0, 2]); plt.xticks([0, 1], ["zero", "one"]); plt.yticks([0, 2]); plt.show()`,
+				`{"x_scale":"categorical","x_tick_labels":["zero","one"],"y_ticks":[0,2],"y_tick_labels":["0","2"],"y_scale":"linear"}`,
+			},
+			{
+				"scatter", `s = plt.scatter([1, 2], [3, 4], c=[1, 2], label="s"); plt.colorbar(s); plt.show()`,
+				`{"type":"scatter","elements":[{"label":"s","points":[[1,3],[2,4]]}]}`,
+			},
+			{
+				"bar", `plt.bar(["x", "y"], [1, 2.5], label="g"); plt.xlabel("what"); plt.ylabel("much (kg)"); plt.show()`,
+				`{"type":"bar","x_label":"what","y_unit":"kg","elements":[{"label":"x","group":"g","value":1},{"label":"y","group":"g","value":2.5}]}`,
+			},
+			{
+				"barh", `plt.barh(["x", "y"], [1, 2]); plt.ylabel("what"); plt.xlabel("much"); plt.show()`,
+				`{"type":"bar","x_label":"what","y_label":"much","elements":[{"label":"x","group":"Group 0","value":1},{"label":"y","group":"Group 0","value":2}]}`,
+			},
+			{
+				"groups", `plt.bar([-0.2, 0.8], [1, 2], 0.4, label="m"); plt.bar([0.2, 1.2], [3, 4], 0.4, label="w"); plt.xticks([0, 1], ["p", "q"]); plt.show()`,
+				`{"type":"bar","elements":[{"label":"p","group":"m","value":1},{"label":"q","group":"m","value":2},{"label":"p","group":"w","value":3},{"label":"q","group":"w","value":4}]}`,
+			},
+			{
+				"hist", `plt.hist([1, 1, 2], bins=[0.5, 1.5, 2.5]); plt.show()`,
+				`{"type":"bar","elements":[{"label":"1.00","group":"Group 0","value":2},{"label":"2.00","group":"Group 0","value":1}]}`,
+			},
+			{
+				"pie", `plt.pie([1, 3], labels=["a", "b"]); plt.title("P"); plt.show()`,
+				`{"type":"pie","title":"P","elements":[{"label":"a","angle":90,"radius":1},{"label":"b","angle":270,"radius":1}]}`,
+			},
+			{
+				"box", `plt.boxplot([[1, 2, 3, 4, 100], [5, 6, 7]], labels=["p", "q"]); plt.ylabel("v"); plt.show()`,
 				`{"type":"box_and_whisker","y_label":"v","elements":[{"label":"p","min":1,"first_quartile":2,"median":3,"third_quartile":4,"max":4,"outliers":[100]},
-				{"label":"q","min":5,"first_quartile":5.5,"median":6,"third_quartile":6.5,"max":7,"outliers":[]}]}`},
-			{"box across", `plt.boxplot([[1, 2, 3]], vert=False, patch_artist=True); plt.yticks([1], ["one"]); plt.xlabel("v"); plt.show()`,
-				`{"type":"box_and_whisker","y_label":"v","elements":[{"label":"one","min":1,"first_quartile":1.5,"median":2,"third_quartile":2.5,"max":3,"outliers":[]}]}`},
+				{"label":"q","min":5,"first_quartile":5.5,"median":6,"third_quartile":6.5,"max":7,"outliers":[]}]}`,
+			},
+			{
+				"box across", `plt.boxplot([[1, 2, 3]], vert=False, patch_artist=True); plt.yticks([1], ["one"]); plt.xlabel("v"); plt.show()`,
+				`{"type":"box_and_whisker","y_label":"v","elements":[{"label":"one","min":1,"first_quartile":1.5,"median":2,"third_quartile":2.5,"max":3,"outliers":[]}]}`,
+			},
 			{"unknown", `plt.imshow([[1, 2], [3, 4]]); plt.show()`, `{"type":"unknown","title":null,"elements":[]}`},
 		} {
 			t.Run(c.name, func(t *testing.T) {

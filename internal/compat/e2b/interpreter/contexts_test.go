@@ -52,7 +52,8 @@ func TestContextsComeAndGo(t *testing.T) {
 			t.Errorf("remove: %d %s", status, answer)
 		}
 		for _, gone := range []struct{ method, path, body string }{
-			{"DELETE", "/contexts/" + made.ID, ""}, {"POST", "/contexts/" + made.ID + "/restart", ""},
+			{"DELETE", "/contexts/" + made.ID, ""},
+			{"POST", "/contexts/" + made.ID + "/restart", ""},
 			{"POST", "/execute", `{"code":"1","context_id":"` + made.ID + `"}`},
 		} {
 			if status, answer := e.do(gone.method, gone.path, gone.body); status != 404 || answer != "Context "+made.ID+" not found" {
