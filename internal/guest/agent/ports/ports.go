@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// MaxOpen bounds the connections that are open at a time. Each holds a few hundred
-	// kilobytes at most, and the calls to a guest are bounded too.
-	MaxOpen = 256
+	// MaxOpen bounds the connections that are open at a time. Each holds up to about 400 KB
+	// where both sides have stopped reading, and the agent's memory is scarce.
+	MaxOpen = 128
 	// dialTimeout is how long a service may take to accept a connection.
 	dialTimeout = 5 * time.Second
 	// errnoKey is guest.ErrnoKey, which a package of the agent does not import.
