@@ -253,7 +253,7 @@ def parse_event(line: Mapping[str, Any], run_id: str = "") -> Optional[Execution
     try:
         if kind in ("stdout", "stderr"):
             text, b64 = str(data), line.get("data_b64")
-            raw = text.encode() if b64 is None else base64.b64decode(b64)
+            raw = text.encode() if b64 is None else base64.b64decode(b64, validate=True)
             return Stdout(text, raw) if kind == "stdout" else Stderr(text, raw)
         if kind == "result":
             forms = as_object(data)

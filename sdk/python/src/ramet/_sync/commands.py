@@ -18,7 +18,7 @@ from .transport import Holder, Stream, Transport
 Process = Union[str, int, m.ProcessInfo]
 """A process: by its id, by its pid, or as the list has it."""
 
-GONE = ("process_not_found", "process_ended", "failed_precondition")
+GONE = ("process_not_found", "not_found", "process_ended", "failed_precondition")
 """The codes of calls to a process that is not there any more."""
 
 RECONNECTS = 3

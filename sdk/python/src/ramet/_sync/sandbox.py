@@ -37,7 +37,8 @@ class Sandbox:
     """A sandbox. Make one with ``create``, or find one with ``connect``; leaving its ``with`` block deletes it."""
 
     def __init__(self, client: Ramet, info: m.SandboxInfo) -> None:
-        self._client = client
+        self.client = client
+        """What its calls are made with."""
         self._transport = client.transport
         self._code = Code(client.transport, info.id)
         self.id = info.id
@@ -237,7 +238,7 @@ class Sandbox:
         With ``reseed=False`` the children draw the same random numbers from Python's global generators."""
         call = op.fork_sandbox(self.id, m.ForkRequest(n=n, reseed=reseed), idempotency_key=idempotency_key or str(uuid.uuid4()))
         forked = self._transport.call(call)
-        return [type(self)(self._client, info) for info in forked.sandboxes]
+        return [type(self)(self.client, info) for info in forked.sandboxes]
 
     def merge_into(self, winner: SandboxLike) -> m.SandboxInfo:
         """Makes this sandbox what ``winner`` is, usually one of its forks: it has the machine of that one then, with its memory and
