@@ -1536,10 +1536,11 @@ type RunInfo struct {
 	NextSeq           uint64                 `protobuf:"varint,7,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
 	Tag               string                 `protobuf:"bytes,8,opt,name=tag,proto3" json:"tag,omitempty"`
 	Pty               bool                   `protobuf:"varint,9,opt,name=pty,proto3" json:"pty,omitempty"`
-	Env               map[string]string      `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // as in the request
+	Env               map[string]string      `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // as in the request, while it runs
 	Cwd               string                 `protobuf:"bytes,11,opt,name=cwd,proto3" json:"cwd,omitempty"`                                                                           // where it was started
 	User              string                 `protobuf:"bytes,12,opt,name=user,proto3" json:"user,omitempty"`
-	Context           string                 `protobuf:"bytes,13,opt,name=context,proto3" json:"context,omitempty"` // of code
+	Context           string                 `protobuf:"bytes,13,opt,name=context,proto3" json:"context,omitempty"`    // of code
+	Detached          bool                   `protobuf:"varint,50,opt,name=detached,proto3" json:"detached,omitempty"` // it was started with detach
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1663,6 +1664,13 @@ func (x *RunInfo) GetContext() string {
 		return x.Context
 	}
 	return ""
+}
+
+func (x *RunInfo) GetDetached() bool {
+	if x != nil {
+		return x.Detached
+	}
+	return false
 }
 
 type CreateContextRequest struct {
@@ -4248,7 +4256,7 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x0eSignalResponse\"\r\n" +
 	"\vListRequest\";\n" +
 	"\fListResponse\x12+\n" +
-	"\x04runs\x18\x01 \x03(\v2\x17.ramet.agent.v1.RunInfoR\x04runs\"\xa7\x03\n" +
+	"\x04runs\x18\x01 \x03(\v2\x17.ramet.agent.v1.RunInfoR\x04runs\"\xc3\x03\n" +
 	"\aRunInfo\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x05R\x03pid\x12\x12\n" +
@@ -4263,7 +4271,8 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	" \x03(\v2 .ramet.agent.v1.RunInfo.EnvEntryR\x03env\x12\x10\n" +
 	"\x03cwd\x18\v \x01(\tR\x03cwd\x12\x12\n" +
 	"\x04user\x18\f \x01(\tR\x04user\x12\x18\n" +
-	"\acontext\x18\r \x01(\tR\acontext\x1a6\n" +
+	"\acontext\x18\r \x01(\tR\acontext\x12\x1a\n" +
+	"\bdetached\x182 \x01(\bR\bdetached\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +

@@ -571,6 +571,10 @@ type ClientInterface interface {
 	// SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 	// A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 	//
+	// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+	// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+	// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -583,14 +587,36 @@ type ClientInterface interface {
 	// SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 	// A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 	//
+	// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+	// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+	// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
 	StartProcess(ctx context.Context, id SandboxID, params *StartProcessParams, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ResizeProcessWithBody Set the size of a process's terminal
+	//
+	// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+	ResizeProcessWithBody(ctx context.Context, id SandboxID, process ProcessID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResizeProcess Set the size of a process's terminal
+	//
+	// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+	ResizeProcess(ctx context.Context, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// SignalProcessWithBody Send a signal
 	//
-	// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+	// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -599,7 +625,7 @@ type ClientInterface interface {
 
 	// SignalProcess Send a signal
 	//
-	// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+	// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -608,7 +634,7 @@ type ClientInterface interface {
 
 	// WriteStdinWithBody Write to a program's standard input
 	//
-	// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin`.
+	// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin` or `pty`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1766,6 +1792,10 @@ func (c *Client) ListProcesses(ctx context.Context, id SandboxID, reqEditors ...
 // SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 // A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 //
+// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -1788,6 +1818,10 @@ func (c *Client) StartProcessWithBody(ctx context.Context, id SandboxID, params 
 // SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 // A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 //
+// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+//
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -1803,9 +1837,47 @@ func (c *Client) StartProcess(ctx context.Context, id SandboxID, params *StartPr
 	return c.Client.Do(req)
 }
 
+// ResizeProcessWithBody Set the size of a process's terminal
+//
+// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+func (c *Client) ResizeProcessWithBody(ctx context.Context, id SandboxID, process ProcessID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResizeProcessRequestWithBody(c.Server, id, process, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResizeProcess Set the size of a process's terminal
+//
+// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+func (c *Client) ResizeProcess(ctx context.Context, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResizeProcessRequest(c.Server, id, process, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // SignalProcessWithBody Send a signal
 //
-// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1824,7 +1896,7 @@ func (c *Client) SignalProcessWithBody(ctx context.Context, id SandboxID, proces
 
 // SignalProcess Send a signal
 //
-// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1843,7 +1915,7 @@ func (c *Client) SignalProcess(ctx context.Context, id SandboxID, process Proces
 
 // WriteStdinWithBody Write to a program's standard input
 //
-// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin`.
+// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin` or `pty`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4353,6 +4425,60 @@ func NewStartProcessRequestWithBody(server string, id SandboxID, params *StartPr
 	return req, nil
 }
 
+// NewResizeProcessRequest calls the generic ResizeProcess builder with application/json body
+func NewResizeProcessRequest(server string, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResizeProcessRequestWithBody(server, id, process, "application/json", bodyReader)
+}
+
+// NewResizeProcessRequestWithBody constructs an http.Request for the ResizeProcess method, with any body, and a specified content type
+func NewResizeProcessRequestWithBody(server string, id SandboxID, process ProcessID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "process", process, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/processes/%s/resize", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewSignalProcessRequest calls the generic SignalProcess builder with application/json body
 func NewSignalProcessRequest(server string, id SandboxID, process ProcessID, body SignalProcessJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -4522,6 +4648,18 @@ func NewStreamProcessRequest(server string, id SandboxID, process ProcessID, par
 		if params.FromSeq != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from_seq", *params.FromSeq, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Latest != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "latest", *params.Latest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -5531,6 +5669,10 @@ type ClientWithResponsesInterface interface {
 	// SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 	// A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 	//
+	// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+	// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+	// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -5543,14 +5685,36 @@ type ClientWithResponsesInterface interface {
 	// SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 	// A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 	//
+	// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+	// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+	// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
 	StartProcessWithResponse(ctx context.Context, id SandboxID, params *StartProcessParams, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*StartProcessResponse, error)
 
+	// ResizeProcessWithBodyWithResponse Set the size of a process's terminal
+	//
+	// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+	ResizeProcessWithBodyWithResponse(ctx context.Context, id SandboxID, process ProcessID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResizeProcessResponse, error)
+
+	// ResizeProcessWithResponse Set the size of a process's terminal
+	//
+	// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+	ResizeProcessWithResponse(ctx context.Context, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*ResizeProcessResponse, error)
+
 	// SignalProcessWithBodyWithResponse Send a signal
 	//
-	// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+	// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5559,7 +5723,7 @@ type ClientWithResponsesInterface interface {
 
 	// SignalProcessWithResponse Send a signal
 	//
-	// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+	// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5568,7 +5732,7 @@ type ClientWithResponsesInterface interface {
 
 	// WriteStdinWithBodyWithResponse Write to a program's standard input
 	//
-	// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin`.
+	// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin` or `pty`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8073,6 +8237,55 @@ func (r StartProcessResponse) ContentType() string {
 	return ""
 }
 
+// ResizeProcessResponseDefaultHeaders the declared response headers of an HTTP default response for ResizeProcess
+type ResizeProcessResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ResizeProcessResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ResizeProcessResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ResizeProcessResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResizeProcessResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResizeProcessResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResizeProcessResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResizeProcessResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // SignalProcessResponseDefaultHeaders the declared response headers of an HTTP default response for SignalProcess
 type SignalProcessResponseDefaultHeaders struct {
 	RetryAfter *int
@@ -9639,6 +9852,10 @@ func (c *ClientWithResponses) ListProcessesWithResponse(ctx context.Context, id 
 // SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 // A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 //
+// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -9657,6 +9874,10 @@ func (c *ClientWithResponses) StartProcessWithBodyWithResponse(ctx context.Conte
 // SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 // A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 //
+// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+//
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -9668,9 +9889,39 @@ func (c *ClientWithResponses) StartProcessWithResponse(ctx context.Context, id S
 	return ParseStartProcessResponse(rsp)
 }
 
+// ResizeProcessWithBodyWithResponse Set the size of a process's terminal
+//
+// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+func (c *ClientWithResponses) ResizeProcessWithBodyWithResponse(ctx context.Context, id SandboxID, process ProcessID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResizeProcessResponse, error) {
+	rsp, err := c.ResizeProcessWithBody(ctx, id, process, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResizeProcessResponse(rsp)
+}
+
+// ResizeProcessWithResponse Set the size of a process's terminal
+//
+// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+func (c *ClientWithResponses) ResizeProcessWithResponse(ctx context.Context, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*ResizeProcessResponse, error) {
+	rsp, err := c.ResizeProcess(ctx, id, process, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResizeProcessResponse(rsp)
+}
+
 // SignalProcessWithBodyWithResponse Send a signal
 //
-// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -9685,7 +9936,7 @@ func (c *ClientWithResponses) SignalProcessWithBodyWithResponse(ctx context.Cont
 
 // SignalProcessWithResponse Send a signal
 //
-// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -9700,7 +9951,7 @@ func (c *ClientWithResponses) SignalProcessWithResponse(ctx context.Context, id 
 
 // WriteStdinWithBodyWithResponse Write to a program's standard input
 //
-// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin`.
+// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin` or `pty`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12145,6 +12396,55 @@ func ParseStartProcessResponse(rsp *http.Response) (*StartProcessResponse, error
 		response.Headers200 = &headers
 	case true:
 		var headers StartProcessResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseResizeProcessResponse parses an HTTP response from a ResizeProcessWithResponse call
+func ParseResizeProcessResponse(rsp *http.Response) (*ResizeProcessResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResizeProcessResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ResizeProcessResponseDefaultHeaders
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

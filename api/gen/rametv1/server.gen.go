@@ -147,6 +147,9 @@ type ServerInterface interface {
 	// StartProcess Start a program
 	// (POST /v1/sandboxes/{id}/processes)
 	StartProcess(w http.ResponseWriter, r *http.Request, id SandboxID, params StartProcessParams)
+	// ResizeProcess Set the size of a process's terminal
+	// (POST /v1/sandboxes/{id}/processes/{process}/resize)
+	ResizeProcess(w http.ResponseWriter, r *http.Request, id SandboxID, process ProcessID)
 	// SignalProcess Send a signal
 	// (POST /v1/sandboxes/{id}/processes/{process}/signal)
 	SignalProcess(w http.ResponseWriter, r *http.Request, id SandboxID, process ProcessID)
@@ -1812,6 +1815,41 @@ func (siw *ServerInterfaceWrapper) StartProcess(w http.ResponseWriter, r *http.R
 	handler.ServeHTTP(w, r)
 }
 
+// ResizeProcess operation middleware
+func (siw *ServerInterfaceWrapper) ResizeProcess(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id SandboxID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "process" -------------
+	var process ProcessID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "process", r.PathValue("process"), &process, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "process", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ResizeProcess(w, r, id, process)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // SignalProcess operation middleware
 func (siw *ServerInterfaceWrapper) SignalProcess(w http.ResponseWriter, r *http.Request) {
 
@@ -1934,6 +1972,19 @@ func (siw *ServerInterfaceWrapper) StreamProcess(w http.ResponseWriter, r *http.
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "from_seq"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "from_seq", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "latest" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "latest", r.URL.Query(), &params.Latest, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "latest"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "latest", Err: err})
 		}
 		return
 	}
@@ -2372,6 +2423,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/sandboxes/{id}/processes/{process}/stream", wrapper.StreamProcess)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/sandboxes/{id}/processes/{process}/stdin", wrapper.WriteStdin)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/sandboxes/{id}/processes/{process}/signal", wrapper.SignalProcess)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/sandboxes/{id}/processes/{process}/resize", wrapper.ResizeProcess)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/v1/sandboxes/{id}/files", wrapper.RemoveFile)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/sandboxes/{id}/files", wrapper.ReadFile)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/v1/sandboxes/{id}/files", wrapper.WriteFile)

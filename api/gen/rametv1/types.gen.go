@@ -551,8 +551,14 @@ type PoolCounters struct {
 
 // Process defines model for Process.
 type Process struct {
-	Argv     *[]string `json:"argv,omitempty"`
-	ExitCode *int      `json:"exit_code,omitempty"`
+	Argv *[]string `json:"argv,omitempty"`
+
+	// Cwd Where it was started.
+	Cwd *string `json:"cwd,omitempty"`
+
+	// Detached It outlives the call that started it.
+	Detached *bool `json:"detached,omitempty"`
+	ExitCode *int  `json:"exit_code,omitempty"`
 
 	// Language Set for code started by exec.
 	Language *string `json:"language,omitempty"`
@@ -560,12 +566,21 @@ type Process struct {
 	NextSeq  int64   `json:"next_seq"`
 
 	// Pid As the guest's kernel counts.
-	Pid       int       `json:"pid"`
-	Process   string    `json:"process"`
+	Pid     int    `json:"pid"`
+	Process string `json:"process"`
+
+	// Pty It runs on a terminal.
+	Pty       *bool     `json:"pty,omitempty"`
 	Reason    *string   `json:"reason,omitempty"`
 	Running   bool      `json:"running"`
 	Signal    *int      `json:"signal,omitempty"`
 	StartedAt time.Time `json:"started_at"`
+
+	// Tag What its starter called it.
+	Tag *string `json:"tag,omitempty"`
+
+	// User As whom it was started.
+	User *string `json:"user,omitempty"`
 }
 
 // ProcessList defines model for ProcessList.
@@ -585,8 +600,14 @@ type ProcessStart struct {
 	Detach *bool              `json:"detach,omitempty"`
 	Env    *map[string]string `json:"env,omitempty"`
 
+	// Pty The size of a terminal in characters.
+	Pty *PtySize `json:"pty,omitempty"`
+
 	// Stdin Keep standard input open for `…/stdin`. Default is an empty one.
 	Stdin *bool `json:"stdin,omitempty"`
+
+	// Tag A name of your own for it, shown in lists; at most 256 bytes.
+	Tag *string `json:"tag,omitempty"`
 
 	// TimeoutS Seconds after which the program is interrupted. 0 or absent means never.
 	TimeoutS *float64 `json:"timeout_s,omitempty"`
@@ -644,6 +665,12 @@ type ProjectSet struct {
 
 	// RetainSpacesS The same for Spaces (30 days).
 	RetainSpacesS *int64 `json:"retain_spaces_s,omitempty"`
+}
+
+// PtySize The size of a terminal in characters.
+type PtySize struct {
+	Columns int `json:"columns"`
+	Rows    int `json:"rows"`
 }
 
 // RestoreRequest defines model for RestoreRequest.
@@ -1217,7 +1244,7 @@ type StartProcessParams struct {
 
 // WriteStdinParams defines parameters for WriteStdin.
 type WriteStdinParams struct {
-	// Eof Close standard input after the body.
+	// Eof Close standard input after the body. On a terminal its end-of-file character is typed instead, and more can follow.
 	Eof *bool `form:"eof,omitempty" json:"eof,omitempty"`
 }
 
@@ -1225,6 +1252,9 @@ type WriteStdinParams struct {
 type StreamProcessParams struct {
 	// FromSeq The first event wanted, the last seen `seq` plus one. 0 is the start.
 	FromSeq *int64 `form:"from_seq,omitempty" json:"from_seq,omitempty"`
+
+	// Latest Only what comes from now on, whatever `from_seq` says. Of a process that has ended that is its `exit`.
+	Latest *bool `form:"latest,omitempty" json:"latest,omitempty"`
 }
 
 // ListSpacesParams defines parameters for ListSpaces.
@@ -1283,6 +1313,9 @@ type ForkSandboxJSONRequestBody = ForkRequest
 
 // StartProcessJSONRequestBody defines body for StartProcess for application/json ContentType.
 type StartProcessJSONRequestBody = ProcessStart
+
+// ResizeProcessJSONRequestBody defines body for ResizeProcess for application/json ContentType.
+type ResizeProcessJSONRequestBody = PtySize
 
 // SignalProcessJSONRequestBody defines body for SignalProcess for application/json ContentType.
 type SignalProcessJSONRequestBody = SignalRequest

@@ -37,6 +37,7 @@ type run struct {
 	signals chan string
 	stdin   *io.PipeReader
 	feed    *io.PipeWriter
+	sizes   chan v1.PtySize // of its terminal; nil: it has none
 }
 
 // emitter writes the events of one run.
@@ -75,12 +76,15 @@ func quote(s string) json.RawMessage {
 }
 
 // begin registers a run and starts its answer.
-func (s *Server) begin(w http.ResponseWriter, box string) (string, *run, *emitter) {
+func (s *Server) begin(w http.ResponseWriter, box string, terminal bool) (string, *run, *emitter) {
 	s.mu.Lock()
 	s.begun++ // a run that has sent its exit may still be in s.runs
 	id := fmt.Sprintf("run-%d", s.begun)
 	r := &run{box: box, signals: make(chan string, 8)}
 	r.stdin, r.feed = io.Pipe()
+	if terminal {
+		r.sizes = make(chan v1.PtySize, 8)
+	}
 	s.runs[id] = r
 	s.mu.Unlock()
 	w.Header().Set("X-Run-Id", id)
@@ -115,7 +119,7 @@ func (s *Server) Exec(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
 		fail(w, 400, "wrong_format", "the command line asks for chunks")
 		return
 	}
-	runID, run, e := s.begin(w, id)
+	runID, run, e := s.begin(w, id, false)
 	defer s.end(runID)
 	for line := range strings.Lines(req.Code) {
 		if e.step(r, run, strings.TrimSpace(line), call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0)}) {
@@ -230,9 +234,13 @@ func (s *Server) StartProcess(w http.ResponseWriter, r *http.Request, id v1.Sand
 	if !ok {
 		return
 	}
-	runID, run, e := s.begin(w, id)
+	runID, run, e := s.begin(w, id, req.Pty != nil)
 	defer s.end(runID)
 	c := call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0)}
+	if req.Pty != nil {
+		s.shell(r, run, e, req, c)
+		return
+	}
 	switch req.Argv[0] {
 	case "cat":
 		n := int64(0)

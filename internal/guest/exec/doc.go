@@ -3,7 +3,7 @@
 // of numbered events that any number of clients can follow, leave and follow
 // again from where they were.
 //
-// It owns the runs, their journals, their pipes and the interpreter (repl.py).
+// It owns the runs, their journals, their pipes and terminals, and the interpreter (repl.py).
 // It does not own wait4(2) (package reap), the transport (package wire) or the
 // freezing of user processes (package agent). It must not be asked to start
 // anything while the user cgroup is frozen: the new process would be frozen
@@ -25,6 +25,11 @@
 //     is lost.
 //   - What threads and child processes of the interpreter print between two
 //     calls is kept (1 MiB) and comes first in the next call.
+//   - A program on a terminal leads a session of its own. What is typed, also Ctrl-C, is for
+//     the foreground job, as the terminal's settings say; a signal is for the
+//     program's process group, and SIGHUP and SIGKILL for the foreground job besides. At
+//     its time limit the terminal is hung up: SIGHUP, and SIGKILL after that.
+//     The end of input is the terminal's end-of-file character; more input can follow.
 //   - A run ends when its main process has ended and its pipes are empty. What
 //     background processes print afterwards is read and dropped, so that they
 //     neither block nor die.
@@ -33,6 +38,6 @@
 // (connect.WithCompression("gzip", nil, nil)): gzip costs a short call more than
 // everything else together and gains nothing on a local channel.
 //
-// Start reading at Service, then program.go for processes and repl.go for the
+// Start reading at Service, then program.go for processes, terminal.go for terminals and repl.go for the
 // interpreter.
 package exec

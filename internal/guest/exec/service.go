@@ -240,6 +240,9 @@ func (s *Service) Run(ctx context.Context, req *agentv1.RunRequest, out *connect
 	return invalid("language %q is not known; use python or bash", req.GetLanguage())
 }
 
+// maxTag bounds the tag of a run, in bytes.
+const maxTag = 256
+
 // Start implements agentv1connect.ExecHandler.
 func (s *Service) Start(ctx context.Context, req *agentv1.StartRequest, out *connect.ServerStream[agentv1.Event]) error {
 	if err := checkEnv(req.GetEnv()); err != nil {
@@ -256,12 +259,21 @@ func (s *Service) Start(ctx context.Context, req *agentv1.StartRequest, out *con
 	if req.GetTimeoutMillis() < 0 {
 		return invalid("the timeout is negative")
 	}
+	if len(req.GetTag()) > maxTag {
+		return invalid("the tag is longer than %d bytes", maxTag)
+	}
+	if req.GetPty() != nil {
+		if err := checkSize(req.GetPty()); err != nil {
+			return err
+		}
+	}
 	r, err := s.newRun(req.GetRunId(), "", req.GetArgv(), req.GetDetach())
 	if err != nil {
 		return err
 	}
+	r.note(req.GetTag(), req.GetPty() != nil)
 	s.launch(r, &program{
-		argv: req.GetArgv(), env: req.GetEnv(), cwd: req.GetCwd(), user: req.GetUser(), stdin: req.GetStdin(),
+		argv: req.GetArgv(), env: req.GetEnv(), cwd: req.GetCwd(), user: req.GetUser(), stdin: req.GetStdin(), pty: req.GetPty(),
 		timeout: time.Duration(req.GetTimeoutMillis()) * time.Millisecond,
 	})
 	return s.stream(ctx, r, 0, out)
@@ -273,7 +285,15 @@ func (s *Service) Attach(ctx context.Context, req *agentv1.AttachRequest, out *c
 	if err != nil {
 		return err
 	}
-	return s.stream(ctx, r, req.GetFromSeq(), out)
+	if !req.GetLatest() {
+		return s.stream(ctx, r, req.GetFromSeq(), out)
+	}
+	from := r.journal.latest()
+	// Its caller learns at once that what comes is not missed, although nothing may come for long.
+	if err := out.Send(&agentv1.Event{Kind: &agentv1.Event_KeepAlive{KeepAlive: &agentv1.KeepAlive{}}}); err != nil {
+		return fmt.Errorf("follow run %s: %w", r.id, err)
+	}
+	return s.stream(ctx, r, from, out)
 }
 
 // stream sends a run's events until its Exit. That the client leaves is no
