@@ -288,3 +288,18 @@ func shown(s string) string {
 	b.WriteByte('"')
 	return b.String()
 }
+
+// checkAttributes bounds the attributes of a file, as the agent does.
+func checkAttributes(set map[string]string) error {
+	size := 0
+	for name, value := range set {
+		if name == "" || len(name) > 250 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) || !utf8.ValidString(value) {
+			return sandbox.Errorf(sandbox.Invalid, "invalid_attributes", "attribute %s is not possible: a name has 1 to 250 bytes, and name and value are UTF-8", shown(name))
+		}
+		size += len(name) + len(value)
+	}
+	if len(set) > 64 || size > 16<<10 {
+		return sandbox.Errorf(sandbox.Invalid, "invalid_attributes", "there are %d attributes with %d bytes; a file can have 64 with %d in all", len(set), size, 16<<10)
+	}
+	return nil
+}

@@ -3956,10 +3956,13 @@ func (x *Change) GetInfo() *FileInfo {
 }
 
 type DialRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Port          uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"` // first message only
-	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	Eof           bool                   `protobuf:"varint,3,opt,name=eof,proto3" json:"eof,omitempty"` // nothing more will be sent: half-close
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Port  uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"` // first message only
+	Data  []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	Eof   bool                   `protobuf:"varint,3,opt,name=eof,proto3" json:"eof,omitempty"` // nothing more will be sent: half-close
+	// How many bytes of the other side its reader has taken, in all. A side sends at most
+	// 256 KiB that are not taken yet, so that a reader that has stopped holds up its own stream only.
+	Taken         uint64 `protobuf:"varint,60,opt,name=taken,proto3" json:"taken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4015,10 +4018,18 @@ func (x *DialRequest) GetEof() bool {
 	return false
 }
 
+func (x *DialRequest) GetTaken() uint64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
 type DialResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
 	Eof           bool                   `protobuf:"varint,2,opt,name=eof,proto3" json:"eof,omitempty"`
+	Taken         uint64                 `protobuf:"varint,60,opt,name=taken,proto3" json:"taken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4065,6 +4076,13 @@ func (x *DialResponse) GetEof() bool {
 		return x.Eof
 	}
 	return false
+}
+
+func (x *DialResponse) GetTaken() uint64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
 }
 
 type ListeningRequest struct {
@@ -4437,14 +4455,16 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x06Change\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12,\n" +
-	"\x04info\x18\x03 \x01(\v2\x18.ramet.agent.v1.FileInfoR\x04info\"G\n" +
+	"\x04info\x18\x03 \x01(\v2\x18.ramet.agent.v1.FileInfoR\x04info\"]\n" +
 	"\vDialRequest\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\rR\x04port\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +
-	"\x03eof\x18\x03 \x01(\bR\x03eof\"4\n" +
+	"\x03eof\x18\x03 \x01(\bR\x03eof\x12\x14\n" +
+	"\x05taken\x18< \x01(\x04R\x05taken\"J\n" +
 	"\fDialResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x10\n" +
-	"\x03eof\x18\x02 \x01(\bR\x03eof\"\x12\n" +
+	"\x03eof\x18\x02 \x01(\bR\x03eof\x12\x14\n" +
+	"\x05taken\x18< \x01(\x04R\x05taken\"\x12\n" +
 	"\x10ListeningRequest\")\n" +
 	"\x11ListeningResponse\x12\x14\n" +
 	"\x05ports\x18\x01 \x03(\rR\x05ports*\x93\x01\n" +

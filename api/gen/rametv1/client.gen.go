@@ -512,6 +512,16 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/files/stat (the `StatFile` operationId).
 	StatFile(ctx context.Context, id SandboxID, params *StatFileParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// WatchFiles Follow what changes in a directory
+	//
+	// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
+	// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
+	// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+	// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
+	WatchFiles(ctx context.Context, id SandboxID, params *WatchFilesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ForkSandboxWithBody Fork a running sandbox
 	//
 	// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
@@ -556,6 +566,22 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/sandboxes/{id}/metrics (the `GetMetrics` operationId).
 	GetMetrics(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListPorts TCP ports that something listens on
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/ports (the `ListPorts` operationId).
+	ListPorts(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ConnectPort Connect to a TCP port
+	//
+	// A WebSocket (HTTP/1.1) whose binary messages are the bytes of one TCP connection, cut anywhere. It reaches services that are
+	// bound to the sandbox's loopback address too. An *empty* binary message says that its sender sends no more, and that
+	// it still reads (half-close). When both sides have said so the server closes with 1000. A client that closes with 1000 or 1001 ends the
+	// connection well; anything else resets it. The server closes with 1011 when the connection broke, and the reason is `connection_reset` or
+	// the code of an error. The sandbox is in use while the WebSocket is open. Where nothing listens the answer is 409 (`port_closed`).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/ports/{port}/connect (the `ConnectPort` operationId).
+	ConnectPort(ctx context.Context, id SandboxID, port int, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListProcesses List runs and programs
 	//
@@ -1673,6 +1699,26 @@ func (c *Client) StatFile(ctx context.Context, id SandboxID, params *StatFilePar
 	return c.Client.Do(req)
 }
 
+// WatchFiles Follow what changes in a directory
+//
+// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
+// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
+// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
+//
+// Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
+func (c *Client) WatchFiles(ctx context.Context, id SandboxID, params *WatchFilesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWatchFilesRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ForkSandboxWithBody Fork a running sandbox
 //
 // Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
@@ -1758,6 +1804,42 @@ func (c *Client) MergeSandbox(ctx context.Context, id SandboxID, winner string, 
 // Corresponds with GET /v1/sandboxes/{id}/metrics (the `GetMetrics` operationId).
 func (c *Client) GetMetrics(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetMetricsRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListPorts TCP ports that something listens on
+//
+// Corresponds with GET /v1/sandboxes/{id}/ports (the `ListPorts` operationId).
+func (c *Client) ListPorts(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPortsRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ConnectPort Connect to a TCP port
+//
+// A WebSocket (HTTP/1.1) whose binary messages are the bytes of one TCP connection, cut anywhere. It reaches services that are
+// bound to the sandbox's loopback address too. An *empty* binary message says that its sender sends no more, and that
+// it still reads (half-close). When both sides have said so the server closes with 1000. A client that closes with 1000 or 1001 ends the
+// connection well; anything else resets it. The server closes with 1011 when the connection broke, and the reason is `connection_reset` or
+// the code of an error. The sandbox is in use while the WebSocket is open. Where nothing listens the answer is 409 (`port_closed`).
+//
+// Corresponds with GET /v1/sandboxes/{id}/ports/{port}/connect (the `ConnectPort` operationId).
+func (c *Client) ConnectPort(ctx context.Context, id SandboxID, port int, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConnectPortRequest(c.Server, id, port)
 	if err != nil {
 		return nil, err
 	}
@@ -3839,6 +3921,18 @@ func NewWriteFileRequestWithBody(server string, id SandboxID, params *WriteFileP
 
 		}
 
+		if params.Attribute != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "attribute", *params.Attribute, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -4158,6 +4252,99 @@ func NewStatFileRequest(server string, id SandboxID, params *StatFileParams) (*h
 	return req, nil
 }
 
+// NewWatchFilesRequest constructs an http.Request for the WatchFiles method
+func NewWatchFilesRequest(server string, id SandboxID, params *WatchFilesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/files/watch", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "path", params.Path, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.User != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "user", *params.User, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Recursive != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "recursive", *params.Recursive, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Info != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "info", *params.Info, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewForkSandboxRequest calls the generic ForkSandbox builder with application/json body
 func NewForkSandboxRequest(server string, id SandboxID, params *ForkSandboxParams, body ForkSandboxJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -4312,6 +4499,81 @@ func NewGetMetricsRequest(server string, id SandboxID) (*http.Request, error) {
 	}
 
 	operationPath := fmt.Sprintf("/v1/sandboxes/%s/metrics", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListPortsRequest constructs an http.Request for the ListPorts method
+func NewListPortsRequest(server string, id SandboxID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/ports", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewConnectPortRequest constructs an http.Request for the ConnectPort method
+func NewConnectPortRequest(server string, id SandboxID, port int) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "port", port, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/ports/%s/connect", pathParam0, pathParam1)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -5602,6 +5864,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/files/stat (the `StatFile` operationId).
 	StatFileWithResponse(ctx context.Context, id SandboxID, params *StatFileParams, reqEditors ...RequestEditorFn) (*StatFileResponse, error)
 
+	// WatchFilesWithResponse Follow what changes in a directory
+	//
+	// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
+	// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
+	// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+	// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
+	WatchFilesWithResponse(ctx context.Context, id SandboxID, params *WatchFilesParams, reqEditors ...RequestEditorFn) (*WatchFilesResponse, error)
+
 	// ForkSandboxWithBodyWithResponse Fork a running sandbox
 	//
 	// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
@@ -5652,6 +5926,26 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/sandboxes/{id}/metrics (the `GetMetrics` operationId).
 	GetMetricsWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*GetMetricsResponse, error)
+
+	// ListPortsWithResponse TCP ports that something listens on
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/ports (the `ListPorts` operationId).
+	ListPortsWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*ListPortsResponse, error)
+
+	// ConnectPortWithResponse Connect to a TCP port
+	//
+	// A WebSocket (HTTP/1.1) whose binary messages are the bytes of one TCP connection, cut anywhere. It reaches services that are
+	// bound to the sandbox's loopback address too. An *empty* binary message says that its sender sends no more, and that
+	// it still reads (half-close). When both sides have said so the server closes with 1000. A client that closes with 1000 or 1001 ends the
+	// connection well; anything else resets it. The server closes with 1011 when the connection broke, and the reason is `connection_reset` or
+	// the code of an error. The sandbox is in use while the WebSocket is open. Where nothing listens the answer is 409 (`port_closed`).
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/ports/{port}/connect (the `ConnectPort` operationId).
+	ConnectPortWithResponse(ctx context.Context, id SandboxID, port int, reqEditors ...RequestEditorFn) (*ConnectPortResponse, error)
 
 	// ListProcessesWithResponse List runs and programs
 	//
@@ -7901,6 +8195,55 @@ func (r StatFileResponse) ContentType() string {
 	return ""
 }
 
+// WatchFilesResponseDefaultHeaders the declared response headers of an HTTP default response for WatchFiles
+type WatchFilesResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type WatchFilesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *WatchFilesResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r WatchFilesResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r WatchFilesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r WatchFilesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r WatchFilesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r WatchFilesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ForkSandboxResponseDefaultHeaders the declared response headers of an HTTP default response for ForkSandbox
 type ForkSandboxResponseDefaultHeaders struct {
 	RetryAfter *int
@@ -8119,6 +8462,111 @@ func (r GetMetricsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetMetricsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListPortsResponseDefaultHeaders the declared response headers of an HTTP default response for ListPorts
+type ListPortsResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ListPortsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PortList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ListPortsResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListPortsResponse) GetJSON200() *PortList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListPortsResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListPortsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListPortsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListPortsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListPortsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ConnectPortResponseDefaultHeaders the declared response headers of an HTTP default response for ConnectPort
+type ConnectPortResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ConnectPortResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ConnectPortResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ConnectPortResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ConnectPortResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ConnectPortResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ConnectPortResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ConnectPortResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -9749,6 +10197,24 @@ func (c *ClientWithResponses) StatFileWithResponse(ctx context.Context, id Sandb
 	return ParseStatFileResponse(rsp)
 }
 
+// WatchFilesWithResponse Follow what changes in a directory
+//
+// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
+// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
+// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
+func (c *ClientWithResponses) WatchFilesWithResponse(ctx context.Context, id SandboxID, params *WatchFilesParams, reqEditors ...RequestEditorFn) (*WatchFilesResponse, error) {
+	rsp, err := c.WatchFiles(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseWatchFilesResponse(rsp)
+}
+
 // ForkSandboxWithBodyWithResponse Fork a running sandbox
 //
 // Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
@@ -9828,6 +10294,38 @@ func (c *ClientWithResponses) GetMetricsWithResponse(ctx context.Context, id San
 		return nil, err
 	}
 	return ParseGetMetricsResponse(rsp)
+}
+
+// ListPortsWithResponse TCP ports that something listens on
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sandboxes/{id}/ports (the `ListPorts` operationId).
+func (c *ClientWithResponses) ListPortsWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*ListPortsResponse, error) {
+	rsp, err := c.ListPorts(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListPortsResponse(rsp)
+}
+
+// ConnectPortWithResponse Connect to a TCP port
+//
+// A WebSocket (HTTP/1.1) whose binary messages are the bytes of one TCP connection, cut anywhere. It reaches services that are
+// bound to the sandbox's loopback address too. An *empty* binary message says that its sender sends no more, and that
+// it still reads (half-close). When both sides have said so the server closes with 1000. A client that closes with 1000 or 1001 ends the
+// connection well; anything else resets it. The server closes with 1011 when the connection broke, and the reason is `connection_reset` or
+// the code of an error. The sandbox is in use while the WebSocket is open. Where nothing listens the answer is 409 (`port_closed`).
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sandboxes/{id}/ports/{port}/connect (the `ConnectPort` operationId).
+func (c *ClientWithResponses) ConnectPortWithResponse(ctx context.Context, id SandboxID, port int, reqEditors ...RequestEditorFn) (*ConnectPortResponse, error) {
+	rsp, err := c.ConnectPort(ctx, id, port, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConnectPortResponse(rsp)
 }
 
 // ListProcessesWithResponse List runs and programs
@@ -12095,6 +12593,52 @@ func ParseStatFileResponse(rsp *http.Response) (*StatFileResponse, error) {
 	return response, nil
 }
 
+// ParseWatchFilesResponse parses an HTTP response from a WatchFilesWithResponse call
+func ParseWatchFilesResponse(rsp *http.Response) (*WatchFilesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &WatchFilesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers WatchFilesResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
 // ParseForkSandboxResponse parses an HTTP response from a ForkSandboxWithResponse call
 func ParseForkSandboxResponse(rsp *http.Response) (*ForkSandboxResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -12287,6 +12831,108 @@ func ParseGetMetricsResponse(rsp *http.Response) (*GetMetricsResponse, error) {
 	switch {
 	case true:
 		var headers GetMetricsResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListPortsResponse parses an HTTP response from a ListPortsWithResponse call
+func ParseListPortsResponse(rsp *http.Response) (*ListPortsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListPortsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PortList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ListPortsResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseConnectPortResponse parses an HTTP response from a ConnectPortWithResponse call
+func ParseConnectPortResponse(rsp *http.Response) (*ConnectPortResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ConnectPortResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 101:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ConnectPortResponseDefaultHeaders
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

@@ -283,11 +283,32 @@ type FileAttributes struct {
 	User  *string `json:"user,omitempty"`
 }
 
+// FileChange defines model for FileChange.
+type FileChange struct {
+	// Change `create` (made, or moved here), `write`, `remove`, `rename` (moved away from this name) or `chmod` (mode, owner, times, attributes).
+	Change *string `json:"change,omitempty"`
+
+	// Code `stream_error`: its stable word, such as `file_not_found` when the directory has gone.
+	Code *string `json:"code,omitempty"`
+
+	// Error `stream_error`: a sentence.
+	Error *string   `json:"error,omitempty"`
+	Info  *FileInfo `json:"info,omitempty"`
+
+	// Path `change`: relative to the directory that is watched; `.` is that itself.
+	Path *string `json:"path,omitempty"`
+
+	// Type `started`, `change`, `overflow` or, at the end, `stream_error`. Skip types you do not know.
+	Type string `json:"type"`
+}
+
 // FileInfo defines model for FileInfo.
 type FileInfo struct {
-	Gid        int     `json:"gid"`
-	Group      string  `json:"group"`
-	LinkTarget *string `json:"link_target,omitempty"`
+	// Attributes Extended attributes `user.<name>` that are text. Left out when there are none.
+	Attributes *map[string]string `json:"attributes,omitempty"`
+	Gid        int                `json:"gid"`
+	Group      string             `json:"group"`
+	LinkTarget *string            `json:"link_target,omitempty"`
 
 	// Mode Permission bits in octal, `0644`.
 	Mode       string    `json:"mode"`
@@ -547,6 +568,11 @@ type PoolCounters struct {
 
 	// Warming How many are being made now.
 	Warming int `json:"warming"`
+}
+
+// PortList defines model for PortList.
+type PortList struct {
+	Ports []int `json:"ports"`
 }
 
 // Process defines model for Process.
@@ -1204,6 +1230,10 @@ type WriteFileParams struct {
 
 	// Parents Make missing parent directories.
 	Parents *Parents `form:"parents,omitempty" json:"parents,omitempty"`
+
+	// Attribute `name=value`, repeatable: extended attributes (`user.<name>`) that the file gets. It has no others, also where it takes
+	// another file's place. At most 64 with 16 KiB in all; ext4 keeps less than 4 KiB.
+	Attribute *[]string `form:"attribute,omitempty" json:"attribute,omitempty"`
 }
 
 // ListFilesParams defines parameters for ListFiles.
@@ -1228,6 +1258,21 @@ type StatFileParams struct {
 
 	// Follow Describe what a symbolic link points to instead of the link.
 	Follow *bool `form:"follow,omitempty" json:"follow,omitempty"`
+}
+
+// WatchFilesParams defines parameters for WatchFiles.
+type WatchFilesParams struct {
+	// Path A path in the guest.
+	Path Path `form:"path" json:"path"`
+
+	// User The guest's user to act as. Default `root`.
+	User *User `form:"user,omitempty" json:"user,omitempty"`
+
+	// Recursive Also in the directories below.
+	Recursive *bool `form:"recursive,omitempty" json:"recursive,omitempty"`
+
+	// Info Describe what was created, written or changed, where it still is there.
+	Info *bool `form:"info,omitempty" json:"info,omitempty"`
 }
 
 // ForkSandboxParams defines parameters for ForkSandbox.

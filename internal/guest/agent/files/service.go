@@ -18,9 +18,9 @@ import (
 )
 
 // Service implements agentv1connect.FilesHandler. It has no state.
-type Service struct {
-	agentv1connect.UnimplementedFilesHandler // calls that this agent does not know yet
-}
+type Service struct{}
+
+var _ agentv1connect.FilesHandler = Service{}
 
 // chunkSize is how much of a file goes into one message, in bytes.
 const chunkSize = 256 << 10

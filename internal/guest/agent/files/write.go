@@ -27,7 +27,7 @@ func (Service) Write(_ context.Context, in *connect.ClientStream[agentv1.WriteRe
 	if err != nil {
 		return nil, err
 	}
-	u := &upload{id: id, path: path}
+	u := &upload{id: id, path: path, attributes: header.Attributes}
 	if err := u.open(header); err != nil {
 		return nil, fail(path, err)
 	}
@@ -64,6 +64,8 @@ type upload struct {
 	path string // where it goes, links resolved
 	temp *os.File
 	mode uint32
+	// attributes are all that the file has; those of the one that it replaces go with it.
+	attributes map[string]string
 	// replaces is the file that is there now, or nil.
 	replaces *unix.Stat_t
 }
@@ -72,6 +74,9 @@ type upload struct {
 func (u *upload) open(header *agentv1.WriteHeader) error {
 	if header.Mode&^modeBits != 0 {
 		return unix.EINVAL
+	}
+	if err := checkAttributes(u.attributes); err != nil {
+		return err
 	}
 	return u.id.do(func() error {
 		if header.MakeParents {
@@ -146,6 +151,9 @@ func (u *upload) commit() error {
 		}
 	}
 	if err := unix.Fchmod(fd, u.mode); err != nil { // after chown, which clears bits
+		return err
+	}
+	if err := setAttributes(fd, u.attributes); err != nil {
 		return err
 	}
 	name := u.temp.Name()
