@@ -319,10 +319,10 @@ func (c *Client) Keys(ctx context.Context, project string) ([]v1.Key, error) {
 	return list.Keys, nil
 }
 
-// CreateKey makes an API key of a project; "" is the caller's own. The answer is
-// the only place that ever holds its secret.
-func (c *Client) CreateKey(ctx context.Context, name, project string) (*v1.KeyCreated, error) {
-	resp, err := c.api.CreateKey(ctx, nil, v1.KeyCreate{Name: optional(name), Project: optional(project)})
+// CreateKey makes an API key of a project; "" is the caller's own. The format is that of
+// its secret, "" for our own. The answer is the only place that ever holds the secret.
+func (c *Client) CreateKey(ctx context.Context, name, project, format string) (*v1.KeyCreated, error) {
+	resp, err := c.api.CreateKey(ctx, nil, v1.KeyCreate{Name: optional(name), Project: optional(project), Format: optional(format)})
 	return decode[v1.KeyCreated](c, resp, err)
 }
 

@@ -24,6 +24,11 @@ type CreateRequest struct {
 	// IdleTimeout is how long without a call it takes until the sandbox hibernates, MaxLifetime
 	// when it ends. 0 is the server's default, or the checkpoint's; Never is never.
 	IdleTimeout, MaxLifetime time.Duration
+	// Deadline is when it ends unless somebody gives it more time. Nil is none, or the checkpoint's.
+	Deadline *sandbox.Deadline
+	// PrivatePorts lets only those reach the sandbox's ports who have the token of its traffic.
+	// Nil is false, or the checkpoint's.
+	PrivatePorts *bool
 	// Persistent makes the sandbox a Space when it is idle, instead of hibernating.
 	Persistent bool
 	// Checkpoint, when set, is what to start from. Template and Shape are the checkpoint's then;
@@ -88,7 +93,11 @@ func (r *CreateRequest) check(hostMemoryMB int) error {
 	if r.MaxLifetime != Never {
 		life = r.MaxLifetime
 	}
-	return firstOf(checkMetadata(r.Metadata), checkTimer("idle_timeout_s", idle), checkTimer("max_lifetime_s", life))
+	var deadline sandbox.Deadline
+	if r.Deadline != nil {
+		deadline = *r.Deadline
+	}
+	return firstOf(checkMetadata(r.Metadata), checkTimer("idle_timeout_s", idle), checkTimer("max_lifetime_s", life), checkDeadline(deadline))
 }
 
 // checkAgainst takes over what a snapshot decides, and refuses a request that wants it otherwise.
@@ -131,6 +140,12 @@ func (r *CreateRequest) settings(idle time.Duration) sandbox.Settings {
 	}
 	if r.MaxLifetime != 0 {
 		s.MaxLifetime = max(r.MaxLifetime, 0)
+	}
+	if r.Deadline != nil {
+		s.Deadline = *r.Deadline
+	}
+	if r.PrivatePorts != nil {
+		s.PrivatePorts = *r.PrivatePorts
 	}
 	return s
 }

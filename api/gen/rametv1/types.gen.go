@@ -410,13 +410,16 @@ type Info struct {
 	Driver string `json:"driver"`
 
 	// Isolation What stands between a guest and the host: `kvm`, `gvisor` or `emulated`.
-	Isolation string    `json:"isolation"`
-	Node      string    `json:"node"`
-	Pid       int       `json:"pid"`
-	Region    string    `json:"region"`
-	StartedAt time.Time `json:"started_at"`
-	UptimeS   float64   `json:"uptime_s"`
-	Version   string    `json:"version"`
+	Isolation string `json:"isolation"`
+	Node      string `json:"node"`
+	Pid       int    `json:"pid"`
+
+	// PreviewDomain Where guest ports are reached: `<port>-<id>.<preview_domain>`, with the id as `i<32 hex>`. It has a port in it when that is not the one of the scheme.
+	PreviewDomain *string   `json:"preview_domain,omitempty"`
+	Region        string    `json:"region"`
+	StartedAt     time.Time `json:"started_at"`
+	UptimeS       float64   `json:"uptime_s"`
+	Version       string    `json:"version"`
 }
 
 // Key defines model for Key.
@@ -434,6 +437,9 @@ type Key struct {
 
 // KeyCreate defines model for KeyCreate.
 type KeyCreate struct {
+	// Format The shape of the secret: `ramet` (default), or `e2b` for clients that take `e2b_<hex>` only.
+	Format *string `json:"format,omitempty"`
+
 	// Name To recognise the key by.
 	Name *string `json:"name,omitempty"`
 
@@ -707,6 +713,9 @@ type RestoreRequest struct {
 
 // Sandbox defines model for Sandbox.
 type Sandbox struct {
+	// AtEnd What becomes of it at its deadline; absent without one.
+	AtEnd *string `json:"at_end,omitempty"`
+
 	// BootNote One sentence: why its last start kept its disk only and not its memory. Absent when it kept both.
 	BootNote *string `json:"boot_note,omitempty"`
 
@@ -722,7 +731,10 @@ type Sandbox struct {
 	// events name them: lower case, names in their ASCII form. `docs/egress.md` says how they are enforced.
 	EgressPolicy EgressPolicy `json:"egress_policy"`
 
-	// ExpiresAt When it ends by itself if nothing changes: at the end of its maximum lifetime, or of its retention while it is hibernated.
+	// EndsAt Its deadline, which updates move. Absent: none, or it does not run.
+	EndsAt *time.Time `json:"ends_at,omitempty"`
+
+	// ExpiresAt When it ends by itself if nothing changes: at the end of its maximum lifetime, at a deadline that deletes it, or of its retention while it is hibernated.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 
 	// FailReason One sentence, with the status `failed`, and with `stopped` when the server stopped it: its maximum lifetime was over for example.
@@ -779,6 +791,9 @@ type Sandbox struct {
 
 // SandboxCreate defines model for SandboxCreate.
 type SandboxCreate struct {
+	// AtEnd What becomes of it at its deadline: `delete` (default), `hibernate`, or `hibernate_disk` (without its memory: the wake is a boot).
+	AtEnd *string `json:"at_end,omitempty"`
+
 	// Checkpoint The id of a checkpoint to start from, instead of a template. The new sandbox has the checkpoint's template and shape, which cannot be
 	// changed, and those of its settings that this request does not give. It has no network when either says so, and is persistent when either says so.
 	Checkpoint *string `json:"checkpoint,omitempty"`
@@ -794,6 +809,9 @@ type SandboxCreate struct {
 	// `:443` or `:8000-8010` behind it (IPv6 in brackets then: `[2001:db8::1]:443`). Each list has at most 1000 rules, together at most 64 KiB. Rules are answered in the form in which
 	// events name them: lower case, names in their ASCII form. `docs/egress.md` says how they are enforced.
 	EgressPolicy *EgressPolicy `json:"egress_policy,omitempty"`
+
+	// EndsInS Seconds for which it runs until its deadline, which updates move and calls do not. It counts from the moment at which the sandbox runs, and anew from each wake. 0 or absent is none.
+	EndsInS *int `json:"ends_in_s,omitempty"`
 
 	// Env Environment of everything that runs in the sandbox. It is not shown again, since it may hold secrets.
 	Env *map[string]string `json:"env,omitempty"`
@@ -875,6 +893,12 @@ type SandboxList struct {
 
 // SandboxUpdate What is absent stays as it was.
 type SandboxUpdate struct {
+	// AtEnd `delete`, `hibernate` or `hibernate_disk`.
+	AtEnd *string `json:"at_end,omitempty"`
+
+	// EndsInS Moves the deadline to so many seconds from now; 0 takes it away. While the sandbox hibernates it is the time from its wake on.
+	EndsInS *int `json:"ends_in_s,omitempty"`
+
 	// IdleTimeoutS 0 is never.
 	IdleTimeoutS *int `json:"idle_timeout_s,omitempty"`
 

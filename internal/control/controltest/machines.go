@@ -132,6 +132,9 @@ func (m *Machines) boot(ctx context.Context, id sandbox.InstanceID, r control.St
 	memory := map[string]string{}
 	if r.Snapshot != "" {
 		memory, cold, err = m.unpack(r.Snapshot, root, r.ColdFallback)
+		if r.Cold {
+			memory, cold = map[string]string{}, ""
+		}
 		if err != nil {
 			return "", errors.Join(err, os.RemoveAll(root))
 		}

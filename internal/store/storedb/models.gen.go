@@ -81,6 +81,11 @@ type Sandbox struct {
 	MergedInto        string
 	Hibernation       string
 	BootNote          string
+	EndsAt            int64
+	EndAfterMs        int64
+	AtEnd             string
+	ManualWake        int64
+	PrivatePorts      int64
 }
 
 type Snapshot struct {
