@@ -35,6 +35,7 @@ RENAMED = {
     "Event": "RunEvent",
     "Process": "ProcessInfo",
     "Context": "ContextInfo",
+    "FileChange": "FileEvent",
 }
 
 PYTHON_TYPES = {"string": "str", "integer": "int", "boolean": "bool", "number": "float"}
@@ -208,7 +209,8 @@ def operations(spec: dict[str, Any]) -> str:
     out = [HEADER]
     for path, item in spec["paths"].items():
         for method in ("get", "put", "post", "patch", "delete"):
-            if method in item:
+            # One that answers with another protocol is made by hand, in ports.py.
+            if method in item and "101" not in item[method]["responses"]:
                 out.append(Operation(spec, method, path, item, item[method]).source())
     return "\n\n".join(out) + "\n"
 

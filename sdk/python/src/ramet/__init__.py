@@ -11,6 +11,8 @@ the documents of the server.
 
 from ._async.client import AsyncRamet
 from ._async.commands import AsyncCommandHandle
+from ._async.ports import AsyncPortConnection
+from ._async.pty import AsyncPtyHandle
 from ._async.sandbox import AsyncSandbox
 from ._async.transport import AsyncStream
 from ._generated.models import (
@@ -20,6 +22,7 @@ from ._generated.models import (
     Diff,
     EgressPolicy,
     Extracted,
+    FileEvent,
     FileInfo,
     Info,
     Key,
@@ -36,6 +39,8 @@ from ._generated.models import (
 )
 from ._sync.client import Ramet
 from ._sync.commands import CommandHandle
+from ._sync.ports import PortConnection
+from ._sync.pty import PtyHandle
 from ._sync.sandbox import Sandbox
 from ._sync.transport import Stream
 from ._version import __version__
@@ -74,6 +79,8 @@ from .results import (
 
 __all__ = [
     "AsyncCommandHandle",
+    "AsyncPortConnection",
+    "AsyncPtyHandle",
     "AsyncRamet",
     "AsyncSandbox",
     "AsyncStream",
@@ -96,6 +103,7 @@ __all__ = [
     "ExecutionEvent",
     "Exit",
     "Extracted",
+    "FileEvent",
     "FileInfo",
     "Info",
     "InvalidRequestError",
@@ -106,8 +114,10 @@ __all__ = [
     "NoSpaceError",
     "NotFoundError",
     "PermissionDeniedError",
+    "PortConnection",
     "ProcessInfo",
     "Project",
+    "PtyHandle",
     "QuotaError",
     "Ramet",
     "RametError",

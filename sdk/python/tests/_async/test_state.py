@@ -160,7 +160,7 @@ async def test_metrics_and_console(sb: AsyncSandbox) -> None:
 
 async def test_events_go_on_over_a_break(proxy: Proxy, server: Server, client: AsyncRamet) -> None:
     sb = await AsyncSandbox.create(client=client)
-    seen = []
+    seen: "list[str]" = []
     async with AsyncRamet(proxy.url, server.key) as there:
         async with there.events(sandbox=sb.id) as events:
             async for event in events:
@@ -186,7 +186,7 @@ async def test_the_server(client: AsyncRamet, server: Server) -> None:
     assert (info.driver, info.auth, info.pid) == ("fake", True, server.pid)
     assert (await client.capacity()).machines >= 0 and (await client.usage()).templates
     assert [t.name for t in await client.templates.list()][:1] == ["default"]
-    steps = []
+    steps: "list[object]" = []
     assert (await client.templates.build("other", on_progress=lambda e: steps.append(e.step))).name == "other"
     await client.templates.delete("other")
     with pytest.raises(NotFoundError):

@@ -155,7 +155,7 @@ async def test_a_stream_without_an_end_was_cut(whole: bool) -> None:
     with Scripted(RECORD, cut) as server:
         async with AsyncRamet(server.url, "k") as client:
             sb = await AsyncSandbox.connect("sbx_x", client=client)
-            seen = []
+            seen: "list[str]" = []
             with pytest.raises(ramet.ConnectionError) as caught:
                 await sb.run_code("1", on_stdout=seen.append)
     assert caught.value.may_have_run and seen == ["a\n"]

@@ -161,7 +161,7 @@ def test_metrics_and_console(sb: Sandbox) -> None:
 
 def test_events_go_on_over_a_break(proxy: Proxy, server: Server, client: Ramet) -> None:
     sb = Sandbox.create(client=client)
-    seen = []
+    seen: "list[str]" = []
     with Ramet(proxy.url, server.key) as there:
         with there.events(sandbox=sb.id) as events:
             for event in events:
@@ -187,7 +187,7 @@ def test_the_server(client: Ramet, server: Server) -> None:
     assert (info.driver, info.auth, info.pid) == ("fake", True, server.pid)
     assert (client.capacity()).machines >= 0 and (client.usage()).templates
     assert [t.name for t in client.templates.list()][:1] == ["default"]
-    steps = []
+    steps: "list[object]" = []
     assert (client.templates.build("other", on_progress=lambda e: steps.append(e.step))).name == "other"
     client.templates.delete("other")
     with pytest.raises(NotFoundError):

@@ -156,7 +156,7 @@ def test_a_stream_without_an_end_was_cut(whole: bool) -> None:
     with Scripted(RECORD, cut) as server:
         with Ramet(server.url, "k") as client:
             sb = Sandbox.connect("sbx_x", client=client)
-            seen = []
+            seen: "list[str]" = []
             with pytest.raises(ramet.ConnectionError) as caught:
                 sb.run_code("1", on_stdout=seen.append)
     assert caught.value.may_have_run and seen == ["a\n"]

@@ -44,6 +44,7 @@ class AsyncRamet:
         self.transport = AsyncTransport(
             config, connect_timeout=connect_timeout, request_timeout=request_timeout, stream_timeout=stream_timeout, wake=wake
         )
+        self._preview_domain: Optional[str] = None
         self.checkpoints = AsyncServerCheckpoints(self.transport)
         self.spaces = AsyncSpaces(self)
         self.templates = AsyncTemplates(self.transport)
@@ -75,6 +76,17 @@ class AsyncRamet:
     async def info(self) -> m.Info:
         """What the server is."""
         return await self.transport.call(op.get_info())
+
+    async def preview_domain(self) -> str:
+        """Below which domain ports of sandboxes are reached. The server is asked once."""
+        if self._preview_domain is None:
+            domain = (await self.info()).preview_domain
+            if not domain:
+                raise errors.UnsupportedError(
+                    f"{self.url} has no domain for previews", code="no_preview_domain", hint="use ports.connect, or a newer server"
+                )
+            self._preview_domain = domain
+        return self._preview_domain
 
     async def capacity(self) -> m.Capacity:
         """What the host keeps ready, and how creates were served."""
@@ -209,10 +221,15 @@ class AsyncKeys:
         return (await self._transport.call(op.list_keys(project=project))).keys
 
     async def create(
-        self, name: Optional[str] = None, *, project: Optional[str] = None, idempotency_key: Optional[str] = None
+        self,
+        name: Optional[str] = None,
+        *,
+        project: Optional[str] = None,
+        format: Optional[str] = None,
+        idempotency_key: Optional[str] = None,
     ) -> m.KeyCreated:
         """Makes a key. The answer is the only place that ever has its secret."""
-        body = m.KeyCreate(name=name, project=project)
+        body = m.KeyCreate(name=name, project=project, format=format)
         return await self._transport.call(op.create_key(body, idempotency_key=idempotency_key or str(uuid.uuid4())))
 
     async def delete(self, id: str) -> None:

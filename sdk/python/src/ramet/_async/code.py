@@ -79,7 +79,7 @@ class AsyncCode:
         return AsyncStream(self._events(request, holder), holder)
 
     async def _events(self, request: m.ExecRequest, holder: AsyncHolder) -> Source[ExecutionEvent]:
-        holder.answer = answer = await self._transport.open(op.exec(self._sandbox, request))
+        answer = await holder.take(await self._transport.open(op.exec(self._sandbox, request)))
         try:
             async for event in run_events(answer):
                 yield event

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Dict, List, Literal, Optional, Sequence, Tuple, Type, Union, overload
 
 from .. import errors
+from .._calls import Lines
 from .._generated import models as m
 from .._generated import operations as op
 from ..results import Collector, CommandEvent, CommandResult, Exit, Started, Stderr, Stdout, Truncated
@@ -77,18 +78,29 @@ class AsyncProcesses:
         call = op.write_stdin(self.sandbox, await self.id_of(process), eof=eof)
         return (await self.transport.call(call, data)).bytes
 
-    async def follow(self, run_id: str, from_seq: int, holder: AsyncHolder) -> "Source[Tuple[int, CommandEvent]]":
+    def _stream(self, run_id: str, from_seq: int, latest: bool) -> Lines[m.RunEvent]:
+        if latest:
+            return op.stream_process(self.sandbox, run_id, latest=True)
+        return op.stream_process(self.sandbox, run_id, from_seq=from_seq)
+
+    async def resize(self, process: Process, columns: int, rows: int) -> None:
+        size = m.PtySize(columns=columns, rows=rows)
+        await self.transport.call(op.resize_process(self.sandbox, await self.id_of(process), size))
+
+    async def follow(
+        self, run_id: str, from_seq: int, holder: AsyncHolder, latest: bool = False
+    ) -> "Source[Tuple[int, CommandEvent]]":
         """The events of a process from one on. A connection that breaks is made anew, where it was."""
         failures = 0
         while True:
             try:
-                holder.answer = answer = await self.transport.open(op.stream_process(self.sandbox, run_id, from_seq=from_seq))
+                answer = await holder.take(await self.transport.open(self._stream(run_id, from_seq, latest)))
                 try:
                     async for line in answer.objects():
                         failures = 0
                         event = read_event(line, run_id)
                         seq = int(line.get("seq", from_seq))
-                        from_seq = seq + 1
+                        from_seq, latest = seq + 1, False
                         if isinstance(event, Exit):
                             await answer.finish()
                         if isinstance(event, (Stdout, Stderr, Truncated, Exit)):
@@ -144,8 +156,8 @@ class AsyncCommandHandle:
         """What it says, from where the last reader stopped, with ``Exit`` at the end."""
         if self._background is not None:
             raise RuntimeError("callbacks were given, which take what the command says: wait() is what is left")
-        self._holder = AsyncHolder()
-        return AsyncStream(self._events(self._holder), self._holder)
+        holder = self._renew()
+        return AsyncStream(self._events(holder), holder)
 
     async def _events(self, holder: AsyncHolder) -> Source[CommandEvent]:
         if self._collector.exit is not None:
@@ -162,12 +174,18 @@ class AsyncCommandHandle:
         if self._background is not None:
             await self._background.join()
         else:
-            await self._drain(on_stdout, on_stderr)
+            await self._drain(self._renew(), on_stdout, on_stderr)
         result = self._collector.command()
         return result.check() if check else result
 
-    async def _drain(self, on_stdout: Optional[Callback[str]], on_stderr: Optional[Callback[str]]) -> None:
-        async with AsyncStream(self._events(self._holder), self._holder) as events:
+    def _renew(self) -> AsyncHolder:
+        self._holder = AsyncHolder()
+        return self._holder
+
+    async def _drain(
+        self, holder: AsyncHolder, on_stdout: Optional[Callback[str]], on_stderr: Optional[Callback[str]]
+    ) -> None:
+        async with AsyncStream(self._events(holder), holder) as events:
             async for event in events:
                 if isinstance(event, Stdout):
                     await emit(on_stdout, event.text)
@@ -176,7 +194,8 @@ class AsyncCommandHandle:
 
     def call_back(self, on_stdout: Optional[Callback[str]], on_stderr: Optional[Callback[str]]) -> None:
         """Calls back with what it says from now on, beside the caller; ``wait`` is then for its end alone."""
-        self._background = Background(lambda: self._drain(on_stdout, on_stderr))
+        holder = self._renew()
+        self._background = Background(lambda: self._drain(holder, on_stdout, on_stderr))
 
     async def kill(self, signal: Union[str, int] = "SIGKILL") -> bool:
         """Sends a signal to its process group; False when it is not there any more."""
@@ -196,7 +215,6 @@ class AsyncCommandHandle:
         self._holder.closed = True
         if background is not None:
             await background.stop(self._interrupt)
-        self._holder = AsyncHolder()
 
     async def _interrupt(self) -> None:
         if self._holder.answer is not None:
@@ -275,7 +293,7 @@ class AsyncCommands:
         """
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         request = m.ProcessStart(
-            argv=argv, env=env, cwd=cwd, user=user, timeout_s=timeout, stdin=stdin or input is not None or None
+            argv=argv, env=env, cwd=cwd, user=user, timeout_s=timeout, tag=tag, stdin=stdin or input is not None or None
         )
         if background:
             handle = AsyncCommandHandle(self._processes, await self._processes.start(request))

@@ -33,7 +33,7 @@ async def _follow(
     while True:
         try:
             call = op.stream_events(since=since, sandbox=sandbox, follow=follow)
-            holder.answer = answer = await transport.open(call)
+            answer = await holder.take(await transport.open(call))
             opened = True
             try:
                 async for kind, data in _server_events(answer):

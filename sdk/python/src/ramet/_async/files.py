@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import uuid
-from typing import Iterable, List, Literal, Optional, Tuple, Union, overload
+from typing import Iterable, List, Literal, Mapping, Optional, Tuple, Union, overload
 
 from .. import errors
-from .._calls import Raw
+from .._calls import Lines, Raw
 from .._generated import models as m
 from .._generated import operations as op
-from ._kit import Content, LocalFile, Source
+from ._kit import Content, LocalFile, Source, entering
 from .transport import AsyncHolder, AsyncStream, AsyncTransport
 
 Mode = Union[int, str]
@@ -64,7 +64,7 @@ class AsyncFiles:
         return AsyncStream(source, holder)
 
     async def _pieces(self, call: Raw, holder: AsyncHolder) -> Source[bytes]:
-        holder.answer = answer = await self._transport.open(call)
+        answer = await holder.take(await self._transport.open(call))
         try:
             yield b""
             async for piece in answer.chunks():
@@ -73,11 +73,19 @@ class AsyncFiles:
             await answer.close()
 
     async def write(
-        self, path: str, data: Content, *, mode: Optional[Mode] = None, parents: bool = True, user: Optional[str] = None
+        self,
+        path: str,
+        data: Content,
+        *,
+        mode: Optional[Mode] = None,
+        parents: bool = True,
+        attributes: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
     ) -> m.FileInfo:
         """Writes a file, which is replaced as a whole at the end or not at all. Missing directories are made,
-        unless ``parents`` is False."""
-        call = op.write_file(self._sandbox, path=path, mode=octal(mode), parents=parents, user=user)
+        unless ``parents`` is False. ``attributes`` are extended attributes, without the ``user.`` in front of their names."""
+        named = None if attributes is None else [f"{k}={v}" for k, v in attributes.items()]
+        call = op.write_file(self._sandbox, path=path, mode=octal(mode), parents=parents, user=user, attribute=named)
         return await self._transport.call(call, data)
 
     async def write_many(
@@ -140,6 +148,31 @@ class AsyncFiles:
         body = m.FileAttributes(path=path, mode=octal(mode), owner=owner, group=group, user=user)
         return await self._transport.call(op.set_file_attributes(self._sandbox, body))
 
+    @entering
+    async def watch(
+        self, path: str, *, recursive: bool = False, info: bool = False, user: Optional[str] = None
+    ) -> AsyncStream[m.FileEvent]:
+        """What changes in a directory, until the stream is closed: whatever changes after this has returned is told. Events have the type
+        ``change`` (with ``path``, relative to the directory, ``change``, and with ``info`` what it is), or ``overflow``: there
+        were more than could be told, list the directory again."""
+        call = op.watch_files(self._sandbox, path=path, recursive=recursive, info=info, user=user)
+        holder = AsyncHolder()
+        source = self._changes(call, holder)
+        await source.__anext__()  # it has started
+        return AsyncStream(source, holder)
+
+    async def _changes(self, call: Lines[m.FileEvent], holder: AsyncHolder) -> Source[m.FileEvent]:
+        answer = await holder.take(await self._transport.open(call))
+        try:
+            async for line in answer.objects():
+                event = answer.decode(m.FileEvent, line)
+                if event.type == "stream_error":
+                    raise errors.from_stream(event.error or "the watch has ended", event.code or "")
+                if event.type in ("started", "change", "overflow"):
+                    yield event
+        finally:
+            await answer.close()
+
     async def upload(self, local: LocalPath, remote: str, *, parents: bool = True, user: Optional[str] = None) -> m.FileInfo:
         """Copies a file of this machine into the sandbox, with its permission bits."""
         mode = os.stat(local).st_mode & 0o777
@@ -173,6 +206,3 @@ class AsyncFiles:
     async def write_archive(self, path: str, tar: Content, *, user: Optional[str] = None) -> m.Extracted:
         """Unpacks a tar into a directory, which is made when it is missing."""
         return await self._transport.call(op.write_archive(self._sandbox, path=path, user=user), tar)
-
-
-

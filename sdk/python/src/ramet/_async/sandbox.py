@@ -19,6 +19,8 @@ from .code import AsyncCode, exec_request
 from .commands import AsyncCommands
 from .events import follow_events
 from .files import AsyncFiles
+from .ports import AsyncPorts
+from .pty import AsyncPty
 from .transport import AsyncStream
 
 SandboxLike = Union[str, "AsyncSandbox", m.SandboxInfo]
@@ -45,6 +47,8 @@ class AsyncSandbox:
         """The record of the sandbox, as it was last seen; ``refresh`` looks anew."""
         self.files = AsyncFiles(client.transport, info.id)
         self.commands = AsyncCommands(client.transport, info.id)
+        self.pty = AsyncPty(client.transport, info.id)
+        self.ports = AsyncPorts(client.transport, info.id)
         self.checkpoints = AsyncCheckpoints(self, client)
 
     def __repr__(self) -> str:
@@ -65,6 +69,8 @@ class AsyncSandbox:
         egress_policy: Optional[m.EgressPolicy] = None,
         idle_timeout: Optional[int] = None,
         max_lifetime: Optional[int] = None,
+        ends_in: Optional[int] = None,
+        at_end: Optional[str] = None,
         persistent: Optional[bool] = None,
         checkpoint: Union[str, m.Checkpoint, None] = None,
         reseed: Optional[bool] = None,
@@ -75,7 +81,8 @@ class AsyncSandbox:
 
         ``env`` is the environment of everything that runs in it, ``metadata`` what to find it by. ``egress=False`` takes it off the network,
         ``egress_policy`` says what it may reach. After ``idle_timeout`` seconds without a call it hibernates (0: never), or becomes a
-        Space when it is ``persistent``; after ``max_lifetime`` seconds it ends. ``checkpoint`` starts it from one instead of a template.
+        Space when it is ``persistent``; after ``max_lifetime`` seconds it ends. ``ends_in`` seconds from now is a deadline, which ``update`` moves and at
+        which it is deleted, or what ``at_end`` says (``delete``, ``hibernate``, ``hibernate_disk``). ``checkpoint`` starts it from one instead of a template.
         """
         client = client or AsyncRamet.shared()
         body = m.SandboxCreate(
@@ -89,6 +96,8 @@ class AsyncSandbox:
             egress_policy=egress_policy,
             idle_timeout_s=idle_timeout,
             max_lifetime_s=max_lifetime,
+            ends_in_s=ends_in,
+            at_end=at_end,
             persistent=persistent,
             checkpoint=None if checkpoint is None else checkpoint_id(checkpoint),
             reseed=reseed,
@@ -155,10 +164,15 @@ class AsyncSandbox:
         *,
         idle_timeout: Optional[int] = None,
         max_lifetime: Optional[int] = None,
+        ends_in: Optional[int] = None,
+        at_end: Optional[str] = None,
         metadata: Optional[Dict[str, Optional[str]]] = None,
     ) -> m.SandboxInfo:
-        """Changes settings. What is not given stays; metadata are merged, and a value of None removes its key."""
-        body = m.SandboxUpdate(idle_timeout_s=idle_timeout, max_lifetime_s=max_lifetime, metadata=metadata)
+        """Changes settings. What is not given stays; metadata are merged, and a value of None removes its key.
+        ``ends_in`` moves the deadline to so many seconds from now; 0 takes it away."""
+        body = m.SandboxUpdate(
+            idle_timeout_s=idle_timeout, max_lifetime_s=max_lifetime, ends_in_s=ends_in, at_end=at_end, metadata=metadata
+        )
         return await self._see(op.update_sandbox(self.id, body))
 
     async def set_egress(
@@ -256,6 +270,17 @@ class AsyncSandbox:
     async def wake(self) -> m.SandboxInfo:
         """Wakes it, and returns when it takes calls."""
         return await self._see(op.wake_sandbox(self.id))
+
+    async def get_host(self, port: int) -> str:
+        """The host name under which a port of the sandbox is reached, as ``3000-i1f38….example.com``, with a port where one is needed."""
+        domain = await self.client.preview_domain()
+        if not 0 < port < 65536:
+            raise ValueError(f"{port} is no TCP port")
+        return f"{port}-i{self.id.split('_', 1)[-1]}.{domain}"
+
+    async def preview_url(self, port: int) -> str:
+        """The URL of a port of the sandbox."""
+        return f"{self.client.url.split(':', 1)[0]}://{await self.get_host(port)}"
 
     async def metrics(self) -> m.Metrics:
         """What it uses, as the guest sees it and as it costs the host."""

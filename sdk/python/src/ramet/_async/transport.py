@@ -11,7 +11,7 @@ import socket
 import ssl
 import sys
 from types import TracebackType
-from typing import Any, AsyncIterator, Generic, List, Optional, Tuple, Type, TypeVar
+from typing import Any, AsyncIterator, Generic, List, Optional, Sequence, Tuple, Type, TypeVar
 
 import httpx
 
@@ -106,7 +106,13 @@ class AsyncTransport:
         timeouts["read"] = self._stream_timeout
         return AsyncAnswer(self, response)
 
-    async def _send(self, request: Request, content: Optional[Content], timeout: httpx.Timeout) -> httpx.Response:
+    async def upgrade(self, request: Request) -> httpx.Response:
+        """Makes a call that turns its connection into another protocol's."""
+        return await self._send(request, None, self._stream, success=(101,))
+
+    async def _send(
+        self, request: Request, content: Optional[Content], timeout: httpx.Timeout, success: Sequence[int] = range(200, 300)
+    ) -> httpx.Response:
         headers = dict(request.headers)
         body: Any = None
         if request.body is not None:
@@ -118,7 +124,7 @@ class AsyncTransport:
                 body = content.encode()
             else:
                 body = bytes(content) if isinstance(content, (bytes, bytearray, memoryview)) else pieces(content)
-        repeatable = content is None and (request.method == "GET" or "Idempotency-Key" in headers)
+        repeatable = content is None and 101 not in success and (request.method == "GET" or "Idempotency-Key" in headers)
         while True:
             out = self._http.build_request(
                 request.method,
@@ -137,7 +143,7 @@ class AsyncTransport:
                     repeatable = False  # once
                     continue
                 raise error from e
-            if 200 <= response.status_code < 300:
+            if response.status_code in success:
                 return response
             try:
                 raise await self._refusal(response)
@@ -294,8 +300,17 @@ class AsyncAnswer:
 class AsyncHolder:
     """Where the source of a stream leaves the answer that it reads, for whoever ends the stream."""
 
-    answer: Optional[AsyncAnswer] = None
-    closed: bool = False
+    def __init__(self) -> None:
+        self.answer: Optional[AsyncAnswer] = None
+        self.closed = False
+
+    async def take(self, answer: AsyncAnswer) -> AsyncAnswer:
+        """Leaves an answer here, unless the stream was ended while it was asked for."""
+        self.answer = answer
+        if self.closed:
+            await answer.close()
+            raise errors.ConnectionError("the stream was closed", may_have_run=True)
+        return answer
 
 
 class AsyncStream(Generic[T]):

@@ -40,6 +40,10 @@ class Info:
     """
     Whether calls need a key.
     """
+    preview_domain: Optional[str] = None
+    """
+    Where guest ports are reached: `<port>-<id>.<preview_domain>`, with the id as `i<32 hex>`. It has a port in it when that is not the one of the scheme.
+    """
 
 
 @dataclass
@@ -187,6 +191,14 @@ class SandboxUpdate:
     """
     Podflare's name of `idle_timeout_s`.
     """
+    ends_in_s: Optional[int] = None
+    """
+    Moves the deadline to so many seconds from now; 0 takes it away. While the sandbox hibernates it is the time from its wake on.
+    """
+    at_end: Optional[str] = None
+    """
+    `delete`, `hibernate` or `hibernate_disk`.
+    """
     metadata: Optional[dict[str, Optional[str]]] = None
     """
     Merged into what is there. A value of null removes its key.
@@ -263,9 +275,17 @@ class SandboxInfo:
     """
     One sentence: why its last start kept its disk only and not its memory. Absent when it kept both.
     """
+    ends_at: Optional[datetime] = None
+    """
+    Its deadline, which updates move. Absent: none, or it does not run.
+    """
+    at_end: Optional[str] = None
+    """
+    What becomes of it at its deadline; absent without one.
+    """
     expires_at: Optional[datetime] = None
     """
-    When it ends by itself if nothing changes: at the end of its maximum lifetime, or of its retention while it is hibernated.
+    When it ends by itself if nothing changes: at the end of its maximum lifetime, at a deadline that deletes it, or of its retention while it is hibernated.
     """
     timings_ms: Optional[dict[str, float]] = None
     """
@@ -633,32 +653,13 @@ class ExecRequest:
 
 
 @dataclass
-class ProcessStart:
-    argv: list[str]
+class PtySize:
     """
-    The program and its arguments. The program is looked up in the guest's PATH.
+    The size of a terminal in characters.
     """
-    cwd: Optional[str] = None
-    """
-    Default is the user's home.
-    """
-    env: Optional[dict[str, str]] = None
-    user: Optional[str] = None
-    """
-    Default `root`.
-    """
-    timeout_s: Optional[float] = None
-    """
-    Seconds after which the program is interrupted. 0 or absent means never.
-    """
-    stdin: Optional[bool] = None
-    """
-    Keep standard input open for `…/stdin`. Default is an empty one.
-    """
-    detach: Optional[bool] = None
-    """
-    Outlive this call.
-    """
+
+    columns: int
+    rows: int
 
 
 @dataclass
@@ -802,6 +803,26 @@ class ProcessInfo:
     """
     Set for code started by exec.
     """
+    tag: Optional[str] = None
+    """
+    What its starter called it.
+    """
+    pty: Optional[bool] = None
+    """
+    It runs on a terminal.
+    """
+    cwd: Optional[str] = None
+    """
+    Where it was started.
+    """
+    user: Optional[str] = None
+    """
+    As whom it was started.
+    """
+    detached: Optional[bool] = None
+    """
+    It outlives the call that started it.
+    """
     exit_code: Optional[int] = None
     reason: Optional[str] = None
     signal: Optional[int] = None
@@ -847,6 +868,40 @@ class FileInfo:
     group: str
     modified_at: datetime
     link_target: Optional[str] = None
+    attributes: Optional[dict[str, str]] = None
+    """
+    Extended attributes `user.<name>` that are text. Left out when there are none.
+    """
+
+
+@dataclass
+class FileEvent:
+    type: str
+    """
+    `started`, `change`, `overflow` or, at the end, `stream_error`. Skip types you do not know.
+    """
+    path: Optional[str] = None
+    """
+    `change`: relative to the directory that is watched; `.` is that itself.
+    """
+    change: Optional[str] = None
+    """
+    `create` (made, or moved here), `write`, `remove`, `rename` (moved away from this name) or `chmod` (mode, owner, times, attributes).
+    """
+    info: Optional[FileInfo] = None
+    error: Optional[str] = None
+    """
+    `stream_error`: a sentence.
+    """
+    code: Optional[str] = None
+    """
+    `stream_error`: its stable word, such as `file_not_found` when the directory has gone.
+    """
+
+
+@dataclass
+class PortList:
+    ports: list[int]
 
 
 @dataclass
@@ -1036,6 +1091,10 @@ class KeyCreate:
     project: Optional[str] = None
     """
     The project that it belongs to. Default is the caller's own; only an admin's key may name another.
+    """
+    format: Optional[str] = None
+    """
+    The shape of the secret: `ramet` (default), or `e2b` for clients that take `e2b_<hex>` only.
     """
 
 
@@ -1232,6 +1291,14 @@ class SandboxCreate:
     """
     Whether it becomes a Space when its idle timeout is over, instead of hibernating. Default false.
     """
+    ends_in_s: Optional[int] = None
+    """
+    Seconds for which it runs until its deadline, which updates move and calls do not. It counts from the moment at which the sandbox runs, and anew from each wake. 0 or absent is none.
+    """
+    at_end: Optional[str] = None
+    """
+    What becomes of it at its deadline: `delete` (default), `hibernate`, or `hibernate_disk` (without its memory: the wake is a boot).
+    """
 
 
 @dataclass
@@ -1245,6 +1312,40 @@ class GCReport:
     bytes: int
     """
     Of all of them together.
+    """
+
+
+@dataclass
+class ProcessStart:
+    argv: list[str]
+    """
+    The program and its arguments. The program is looked up in the guest's PATH.
+    """
+    cwd: Optional[str] = None
+    """
+    Default is the user's home.
+    """
+    env: Optional[dict[str, str]] = None
+    user: Optional[str] = None
+    """
+    Default `root`.
+    """
+    timeout_s: Optional[float] = None
+    """
+    Seconds after which the program is interrupted. 0 or absent means never.
+    """
+    stdin: Optional[bool] = None
+    """
+    Keep standard input open for `…/stdin`. Default is an empty one.
+    """
+    detach: Optional[bool] = None
+    """
+    Outlive this call.
+    """
+    pty: Optional[PtySize] = None
+    tag: Optional[str] = None
+    """
+    A name of your own for it, shown in lists; at most 256 bytes.
     """
 
 

@@ -224,11 +224,11 @@ def start_process(id: str, body: m.ProcessStart, *, idempotency_key: Optional[st
         body=body,
     )
 
-def stream_process(id: str, process: str, *, from_seq: Optional[int] = None) -> Lines[m.RunEvent]:
+def stream_process(id: str, process: str, *, from_seq: Optional[int] = None, latest: Optional[bool] = None) -> Lines[m.RunEvent]:
     """Follow a process again."""
     return Lines(
         "streamProcess", "GET", f"/v1/sandboxes/{path_part(id)}/processes/{path_part(process)}/stream", m.RunEvent,
-        params=query_params({"from_seq": from_seq}),
+        params=query_params({"from_seq": from_seq, "latest": latest}),
     )
 
 def write_stdin(id: str, process: str, *, eof: Optional[bool] = None) -> Call[m.Written]:
@@ -246,6 +246,13 @@ def signal_process(id: str, process: str, body: m.SignalRequest) -> Call[None]:
         body=body,
     )
 
+def resize_process(id: str, process: str, body: m.PtySize) -> Call[None]:
+    """Set the size of a process's terminal."""
+    return Call(
+        "resizeProcess", "POST", f"/v1/sandboxes/{path_part(id)}/processes/{path_part(process)}/resize", None,
+        body=body,
+    )
+
 def read_file(id: str, *, path: str, user: Optional[str] = None) -> Raw:
     """Read a file."""
     return Raw(
@@ -253,11 +260,11 @@ def read_file(id: str, *, path: str, user: Optional[str] = None) -> Raw:
         params=query_params({"path": path, "user": user}),
     )
 
-def write_file(id: str, *, path: str, user: Optional[str] = None, mode: Optional[str] = None, parents: Optional[bool] = None) -> Call[m.FileInfo]:
+def write_file(id: str, *, path: str, user: Optional[str] = None, mode: Optional[str] = None, parents: Optional[bool] = None, attribute: Optional[Sequence[str]] = None) -> Call[m.FileInfo]:
     """Write a file."""
     return Call(
         "writeFile", "PUT", f"/v1/sandboxes/{path_part(id)}/files", m.FileInfo,
-        params=query_params({"path": path, "user": user, "mode": mode, "parents": parents}),
+        params=query_params({"path": path, "user": user, "mode": mode, "parents": parents, "attribute": attribute}),
         content_type="application/octet-stream",
     )
 
@@ -280,6 +287,13 @@ def stat_file(id: str, *, path: str, user: Optional[str] = None, follow: Optiona
     return Call(
         "statFile", "GET", f"/v1/sandboxes/{path_part(id)}/files/stat", m.FileInfo,
         params=query_params({"path": path, "user": user, "follow": follow}),
+    )
+
+def watch_files(id: str, *, path: str, user: Optional[str] = None, recursive: Optional[bool] = None, info: Optional[bool] = None) -> Lines[m.FileEvent]:
+    """Follow what changes in a directory."""
+    return Lines(
+        "watchFiles", "GET", f"/v1/sandboxes/{path_part(id)}/files/watch", m.FileEvent,
+        params=query_params({"path": path, "user": user, "recursive": recursive, "info": info}),
     )
 
 def make_directory(id: str, body: m.MakeDirectory) -> Call[m.FileInfo]:
@@ -316,6 +330,12 @@ def write_archive(id: str, *, path: str, user: Optional[str] = None) -> Call[m.E
         "writeArchive", "PUT", f"/v1/sandboxes/{path_part(id)}/archive", m.Extracted,
         params=query_params({"path": path, "user": user}),
         content_type="application/x-tar",
+    )
+
+def list_ports(id: str) -> Call[m.PortList]:
+    """TCP ports that something listens on."""
+    return Call(
+        "listPorts", "GET", f"/v1/sandboxes/{path_part(id)}/ports", m.PortList,
     )
 
 def get_metrics(id: str) -> Call[m.Metrics]:

@@ -45,6 +45,7 @@ class Ramet:
         self.transport = Transport(
             config, connect_timeout=connect_timeout, request_timeout=request_timeout, stream_timeout=stream_timeout, wake=wake
         )
+        self._preview_domain: Optional[str] = None
         self.checkpoints = ServerCheckpoints(self.transport)
         self.spaces = Spaces(self)
         self.templates = Templates(self.transport)
@@ -76,6 +77,17 @@ class Ramet:
     def info(self) -> m.Info:
         """What the server is."""
         return self.transport.call(op.get_info())
+
+    def preview_domain(self) -> str:
+        """Below which domain ports of sandboxes are reached. The server is asked once."""
+        if self._preview_domain is None:
+            domain = (self.info()).preview_domain
+            if not domain:
+                raise errors.UnsupportedError(
+                    f"{self.url} has no domain for previews", code="no_preview_domain", hint="use ports.connect, or a newer server"
+                )
+            self._preview_domain = domain
+        return self._preview_domain
 
     def capacity(self) -> m.Capacity:
         """What the host keeps ready, and how creates were served."""
@@ -210,10 +222,15 @@ class Keys:
         return (self._transport.call(op.list_keys(project=project))).keys
 
     def create(
-        self, name: Optional[str] = None, *, project: Optional[str] = None, idempotency_key: Optional[str] = None
+        self,
+        name: Optional[str] = None,
+        *,
+        project: Optional[str] = None,
+        format: Optional[str] = None,
+        idempotency_key: Optional[str] = None,
     ) -> m.KeyCreated:
         """Makes a key. The answer is the only place that ever has its secret."""
-        body = m.KeyCreate(name=name, project=project)
+        body = m.KeyCreate(name=name, project=project, format=format)
         return self._transport.call(op.create_key(body, idempotency_key=idempotency_key or str(uuid.uuid4())))
 
     def delete(self, id: str) -> None:

@@ -80,7 +80,7 @@ class Code:
         return Stream(self._events(request, holder), holder)
 
     def _events(self, request: m.ExecRequest, holder: Holder) -> Source[ExecutionEvent]:
-        holder.answer = answer = self._transport.open(op.exec(self._sandbox, request))
+        answer = holder.take(self._transport.open(op.exec(self._sandbox, request)))
         try:
             for event in run_events(answer):
                 yield event

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Dict, List, Literal, Optional, Sequence, Tuple, Type, Union, overload
 
 from .. import errors
+from .._calls import Lines
 from .._generated import models as m
 from .._generated import operations as op
 from ..results import Collector, CommandEvent, CommandResult, Exit, Started, Stderr, Stdout, Truncated
@@ -78,18 +79,29 @@ class Processes:
         call = op.write_stdin(self.sandbox, self.id_of(process), eof=eof)
         return (self.transport.call(call, data)).bytes
 
-    def follow(self, run_id: str, from_seq: int, holder: Holder) -> "Source[Tuple[int, CommandEvent]]":
+    def _stream(self, run_id: str, from_seq: int, latest: bool) -> Lines[m.RunEvent]:
+        if latest:
+            return op.stream_process(self.sandbox, run_id, latest=True)
+        return op.stream_process(self.sandbox, run_id, from_seq=from_seq)
+
+    def resize(self, process: Process, columns: int, rows: int) -> None:
+        size = m.PtySize(columns=columns, rows=rows)
+        self.transport.call(op.resize_process(self.sandbox, self.id_of(process), size))
+
+    def follow(
+        self, run_id: str, from_seq: int, holder: Holder, latest: bool = False
+    ) -> "Source[Tuple[int, CommandEvent]]":
         """The events of a process from one on. A connection that breaks is made anew, where it was."""
         failures = 0
         while True:
             try:
-                holder.answer = answer = self.transport.open(op.stream_process(self.sandbox, run_id, from_seq=from_seq))
+                answer = holder.take(self.transport.open(self._stream(run_id, from_seq, latest)))
                 try:
                     for line in answer.objects():
                         failures = 0
                         event = read_event(line, run_id)
                         seq = int(line.get("seq", from_seq))
-                        from_seq = seq + 1
+                        from_seq, latest = seq + 1, False
                         if isinstance(event, Exit):
                             answer.finish()
                         if isinstance(event, (Stdout, Stderr, Truncated, Exit)):
@@ -145,8 +157,8 @@ class CommandHandle:
         """What it says, from where the last reader stopped, with ``Exit`` at the end."""
         if self._background is not None:
             raise RuntimeError("callbacks were given, which take what the command says: wait() is what is left")
-        self._holder = Holder()
-        return Stream(self._events(self._holder), self._holder)
+        holder = self._renew()
+        return Stream(self._events(holder), holder)
 
     def _events(self, holder: Holder) -> Source[CommandEvent]:
         if self._collector.exit is not None:
@@ -163,12 +175,18 @@ class CommandHandle:
         if self._background is not None:
             self._background.join()
         else:
-            self._drain(on_stdout, on_stderr)
+            self._drain(self._renew(), on_stdout, on_stderr)
         result = self._collector.command()
         return result.check() if check else result
 
-    def _drain(self, on_stdout: Optional[Callback[str]], on_stderr: Optional[Callback[str]]) -> None:
-        with Stream(self._events(self._holder), self._holder) as events:
+    def _renew(self) -> Holder:
+        self._holder = Holder()
+        return self._holder
+
+    def _drain(
+        self, holder: Holder, on_stdout: Optional[Callback[str]], on_stderr: Optional[Callback[str]]
+    ) -> None:
+        with Stream(self._events(holder), holder) as events:
             for event in events:
                 if isinstance(event, Stdout):
                     emit(on_stdout, event.text)
@@ -177,7 +195,8 @@ class CommandHandle:
 
     def call_back(self, on_stdout: Optional[Callback[str]], on_stderr: Optional[Callback[str]]) -> None:
         """Calls back with what it says from now on, beside the caller; ``wait`` is then for its end alone."""
-        self._background = Background(lambda: self._drain(on_stdout, on_stderr))
+        holder = self._renew()
+        self._background = Background(lambda: self._drain(holder, on_stdout, on_stderr))
 
     def kill(self, signal: Union[str, int] = "SIGKILL") -> bool:
         """Sends a signal to its process group; False when it is not there any more."""
@@ -197,7 +216,6 @@ class CommandHandle:
         self._holder.closed = True
         if background is not None:
             background.stop(self._interrupt)
-        self._holder = Holder()
 
     def _interrupt(self) -> None:
         if self._holder.answer is not None:
@@ -276,7 +294,7 @@ class Commands:
         """
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         request = m.ProcessStart(
-            argv=argv, env=env, cwd=cwd, user=user, timeout_s=timeout, stdin=stdin or input is not None or None
+            argv=argv, env=env, cwd=cwd, user=user, timeout_s=timeout, tag=tag, stdin=stdin or input is not None or None
         )
         if background:
             handle = CommandHandle(self._processes, self._processes.start(request))

@@ -34,7 +34,7 @@ def _follow(
     while True:
         try:
             call = op.stream_events(since=since, sandbox=sandbox, follow=follow)
-            holder.answer = answer = transport.open(call)
+            answer = holder.take(transport.open(call))
             opened = True
             try:
                 for kind, data in _server_events(answer):

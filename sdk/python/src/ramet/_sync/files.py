@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import uuid
-from typing import Iterable, List, Literal, Optional, Tuple, Union, overload
+from typing import Iterable, List, Literal, Mapping, Optional, Tuple, Union, overload
 
 from .. import errors
-from .._calls import Raw
+from .._calls import Lines, Raw
 from .._generated import models as m
 from .._generated import operations as op
-from ._kit import Content, LocalFile, Source
+from ._kit import Content, LocalFile, Source, entering
 from .transport import Holder, Stream, Transport
 
 Mode = Union[int, str]
@@ -65,7 +65,7 @@ class Files:
         return Stream(source, holder)
 
     def _pieces(self, call: Raw, holder: Holder) -> Source[bytes]:
-        holder.answer = answer = self._transport.open(call)
+        answer = holder.take(self._transport.open(call))
         try:
             yield b""
             for piece in answer.chunks():
@@ -74,11 +74,19 @@ class Files:
             answer.close()
 
     def write(
-        self, path: str, data: Content, *, mode: Optional[Mode] = None, parents: bool = True, user: Optional[str] = None
+        self,
+        path: str,
+        data: Content,
+        *,
+        mode: Optional[Mode] = None,
+        parents: bool = True,
+        attributes: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
     ) -> m.FileInfo:
         """Writes a file, which is replaced as a whole at the end or not at all. Missing directories are made,
-        unless ``parents`` is False."""
-        call = op.write_file(self._sandbox, path=path, mode=octal(mode), parents=parents, user=user)
+        unless ``parents`` is False. ``attributes`` are extended attributes, without the ``user.`` in front of their names."""
+        named = None if attributes is None else [f"{k}={v}" for k, v in attributes.items()]
+        call = op.write_file(self._sandbox, path=path, mode=octal(mode), parents=parents, user=user, attribute=named)
         return self._transport.call(call, data)
 
     def write_many(
@@ -141,6 +149,31 @@ class Files:
         body = m.FileAttributes(path=path, mode=octal(mode), owner=owner, group=group, user=user)
         return self._transport.call(op.set_file_attributes(self._sandbox, body))
 
+    @entering
+    def watch(
+        self, path: str, *, recursive: bool = False, info: bool = False, user: Optional[str] = None
+    ) -> Stream[m.FileEvent]:
+        """What changes in a directory, until the stream is closed: whatever changes after this has returned is told. Events have the type
+        ``change`` (with ``path``, relative to the directory, ``change``, and with ``info`` what it is), or ``overflow``: there
+        were more than could be told, list the directory again."""
+        call = op.watch_files(self._sandbox, path=path, recursive=recursive, info=info, user=user)
+        holder = Holder()
+        source = self._changes(call, holder)
+        source.__next__()  # it has started
+        return Stream(source, holder)
+
+    def _changes(self, call: Lines[m.FileEvent], holder: Holder) -> Source[m.FileEvent]:
+        answer = holder.take(self._transport.open(call))
+        try:
+            for line in answer.objects():
+                event = answer.decode(m.FileEvent, line)
+                if event.type == "stream_error":
+                    raise errors.from_stream(event.error or "the watch has ended", event.code or "")
+                if event.type in ("started", "change", "overflow"):
+                    yield event
+        finally:
+            answer.close()
+
     def upload(self, local: LocalPath, remote: str, *, parents: bool = True, user: Optional[str] = None) -> m.FileInfo:
         """Copies a file of this machine into the sandbox, with its permission bits."""
         mode = os.stat(local).st_mode & 0o777
@@ -174,6 +207,3 @@ class Files:
     def write_archive(self, path: str, tar: Content, *, user: Optional[str] = None) -> m.Extracted:
         """Unpacks a tar into a directory, which is made when it is missing."""
         return self._transport.call(op.write_archive(self._sandbox, path=path, user=user), tar)
-
-
-

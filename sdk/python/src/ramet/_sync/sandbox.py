@@ -20,6 +20,8 @@ from .code import Code, exec_request
 from .commands import Commands
 from .events import follow_events
 from .files import Files
+from .ports import Ports
+from .pty import Pty
 from .transport import Stream
 
 SandboxLike = Union[str, "Sandbox", m.SandboxInfo]
@@ -46,6 +48,8 @@ class Sandbox:
         """The record of the sandbox, as it was last seen; ``refresh`` looks anew."""
         self.files = Files(client.transport, info.id)
         self.commands = Commands(client.transport, info.id)
+        self.pty = Pty(client.transport, info.id)
+        self.ports = Ports(client.transport, info.id)
         self.checkpoints = Checkpoints(self, client)
 
     def __repr__(self) -> str:
@@ -66,6 +70,8 @@ class Sandbox:
         egress_policy: Optional[m.EgressPolicy] = None,
         idle_timeout: Optional[int] = None,
         max_lifetime: Optional[int] = None,
+        ends_in: Optional[int] = None,
+        at_end: Optional[str] = None,
         persistent: Optional[bool] = None,
         checkpoint: Union[str, m.Checkpoint, None] = None,
         reseed: Optional[bool] = None,
@@ -76,7 +82,8 @@ class Sandbox:
 
         ``env`` is the environment of everything that runs in it, ``metadata`` what to find it by. ``egress=False`` takes it off the network,
         ``egress_policy`` says what it may reach. After ``idle_timeout`` seconds without a call it hibernates (0: never), or becomes a
-        Space when it is ``persistent``; after ``max_lifetime`` seconds it ends. ``checkpoint`` starts it from one instead of a template.
+        Space when it is ``persistent``; after ``max_lifetime`` seconds it ends. ``ends_in`` seconds from now is a deadline, which ``update`` moves and at
+        which it is deleted, or what ``at_end`` says (``delete``, ``hibernate``, ``hibernate_disk``). ``checkpoint`` starts it from one instead of a template.
         """
         client = client or Ramet.shared()
         body = m.SandboxCreate(
@@ -90,6 +97,8 @@ class Sandbox:
             egress_policy=egress_policy,
             idle_timeout_s=idle_timeout,
             max_lifetime_s=max_lifetime,
+            ends_in_s=ends_in,
+            at_end=at_end,
             persistent=persistent,
             checkpoint=None if checkpoint is None else checkpoint_id(checkpoint),
             reseed=reseed,
@@ -156,10 +165,15 @@ class Sandbox:
         *,
         idle_timeout: Optional[int] = None,
         max_lifetime: Optional[int] = None,
+        ends_in: Optional[int] = None,
+        at_end: Optional[str] = None,
         metadata: Optional[Dict[str, Optional[str]]] = None,
     ) -> m.SandboxInfo:
-        """Changes settings. What is not given stays; metadata are merged, and a value of None removes its key."""
-        body = m.SandboxUpdate(idle_timeout_s=idle_timeout, max_lifetime_s=max_lifetime, metadata=metadata)
+        """Changes settings. What is not given stays; metadata are merged, and a value of None removes its key.
+        ``ends_in`` moves the deadline to so many seconds from now; 0 takes it away."""
+        body = m.SandboxUpdate(
+            idle_timeout_s=idle_timeout, max_lifetime_s=max_lifetime, ends_in_s=ends_in, at_end=at_end, metadata=metadata
+        )
         return self._see(op.update_sandbox(self.id, body))
 
     def set_egress(
@@ -257,6 +271,17 @@ class Sandbox:
     def wake(self) -> m.SandboxInfo:
         """Wakes it, and returns when it takes calls."""
         return self._see(op.wake_sandbox(self.id))
+
+    def get_host(self, port: int) -> str:
+        """The host name under which a port of the sandbox is reached, as ``3000-i1f38….example.com``, with a port where one is needed."""
+        domain = self.client.preview_domain()
+        if not 0 < port < 65536:
+            raise ValueError(f"{port} is no TCP port")
+        return f"{port}-i{self.id.split('_', 1)[-1]}.{domain}"
+
+    def preview_url(self, port: int) -> str:
+        """The URL of a port of the sandbox."""
+        return f"{self.client.url.split(':', 1)[0]}://{self.get_host(port)}"
 
     def metrics(self) -> m.Metrics:
         """What it uses, as the guest sees it and as it costs the host."""

@@ -12,7 +12,7 @@ import socket
 import ssl
 import sys
 from types import TracebackType
-from typing import Any, Iterator, Generic, List, Optional, Tuple, Type, TypeVar
+from typing import Any, Iterator, Generic, List, Optional, Sequence, Tuple, Type, TypeVar
 
 import httpx
 
@@ -107,7 +107,13 @@ class Transport:
         timeouts["read"] = self._stream_timeout
         return Answer(self, response)
 
-    def _send(self, request: Request, content: Optional[Content], timeout: httpx.Timeout) -> httpx.Response:
+    def upgrade(self, request: Request) -> httpx.Response:
+        """Makes a call that turns its connection into another protocol's."""
+        return self._send(request, None, self._stream, success=(101,))
+
+    def _send(
+        self, request: Request, content: Optional[Content], timeout: httpx.Timeout, success: Sequence[int] = range(200, 300)
+    ) -> httpx.Response:
         headers = dict(request.headers)
         body: Any = None
         if request.body is not None:
@@ -119,7 +125,7 @@ class Transport:
                 body = content.encode()
             else:
                 body = bytes(content) if isinstance(content, (bytes, bytearray, memoryview)) else pieces(content)
-        repeatable = content is None and (request.method == "GET" or "Idempotency-Key" in headers)
+        repeatable = content is None and 101 not in success and (request.method == "GET" or "Idempotency-Key" in headers)
         while True:
             out = self._http.build_request(
                 request.method,
@@ -138,7 +144,7 @@ class Transport:
                     repeatable = False  # once
                     continue
                 raise error from e
-            if 200 <= response.status_code < 300:
+            if response.status_code in success:
                 return response
             try:
                 raise self._refusal(response)
@@ -295,8 +301,17 @@ class Answer:
 class Holder:
     """Where the source of a stream leaves the answer that it reads, for whoever ends the stream."""
 
-    answer: Optional[Answer] = None
-    closed: bool = False
+    def __init__(self) -> None:
+        self.answer: Optional[Answer] = None
+        self.closed = False
+
+    def take(self, answer: Answer) -> Answer:
+        """Leaves an answer here, unless the stream was ended while it was asked for."""
+        self.answer = answer
+        if self.closed:
+            answer.close()
+            raise errors.ConnectionError("the stream was closed", may_have_run=True)
+        return answer
 
 
 class Stream(Generic[T]):
