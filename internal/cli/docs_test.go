@@ -73,6 +73,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		statusJSON{},
 		runResultJSON{},
 		runErrorJSON{},
+		logLine{},
 		settingJSON{},
 		doctor.Report{},
 		doctor.Result{},

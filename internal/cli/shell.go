@@ -136,7 +136,7 @@ type session struct {
 }
 
 // errLeft ends a session by the keys for it.
-var errLeft = errors.New("left by ~.")
+var errLeft = errors.New("left by its keys")
 
 // attach joins our terminal to the run's until its end. Ours is in raw mode
 // meanwhile, and what it was afterwards, whatever happens.
