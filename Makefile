@@ -16,7 +16,7 @@ CLIENTS := $(CURDIR)/.cache/clients
 # Debian packages that a host needs to run Ramet.
 HOST_PACKAGES := qemu-system-x86 qemu-utils mmdebstrap e2fsprogs ca-certificates
 # And what the tests need besides.
-TEST_PACKAGES := ipython3 python3 python3-venv python3-matplotlib python3-numpy git curl iproute2 openssl crun systemd lintian
+TEST_PACKAGES := ipython3 python3 python3-venv python3-matplotlib python3-numpy python3-pandas fonts-wqy-microhei nodejs git curl iproute2 openssl crun systemd lintian
 
 .PHONY: help
 help: ## print the targets
@@ -99,7 +99,8 @@ fmt: $(TOOLBIN)/.built ## format the code
 .PHONY: generate
 generate: $(TOOLBIN)/.built ## generate code from api/ (needs protoc)
 	PATH=$(TOOLBIN):$$PATH protoc -I api --go_out=. --go_opt=module=ramet.dev/ramet \
-		--connect-go_out=. --connect-go_opt=module=ramet.dev/ramet,simple api/agent/v1/agent.proto
+		--connect-go_out=. --connect-go_opt=module=ramet.dev/ramet,simple api/agent/v1/agent.proto \
+		api/envd/v1/process.proto api/envd/v1/filesystem.proto
 	$(GO) generate ./...
 
 $(TOOLBIN)/.built: tools/go.mod tools/go.sum

@@ -155,10 +155,11 @@ func (p *program) newRoot() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.benchCommand(), p.configCommand(),
+	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.envCommand(), p.doctorCommand(), p.benchCommand(), p.configCommand(),
 		p.backupCommand(), p.restoreCommand(), p.duCommand(), p.gcCommand(), p.bugreportCommand())
 	add("sandboxes", p.createCommand(), p.runCommand(), p.execCommand(), p.shellCommand(), p.cpCommand(),
-		p.lsCommand(), p.getCommand(), p.updateCommand(), p.egressCommand(), p.rmCommand(), p.logsCommand(), p.consoleCommand(), p.eventsCommand())
+		p.lsCommand(), p.getCommand(), p.updateCommand(), p.egressCommand(), p.portCommand(), p.rmCommand(), p.logsCommand(), p.consoleCommand(),
+		p.eventsCommand())
 	add("state", p.forkCommand(), p.mergeCommand(), p.hibernateCommand(), p.wakeCommand(), p.checkpointCommand(), p.spaceCommand(),
 		p.treeCommand(), p.diffCommand())
 	add("manage", p.templateCommand(), p.keysCommand(), p.projectCommand())

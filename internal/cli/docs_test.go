@@ -70,6 +70,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		v1.TemplateUsage{},
 		v1.EgressPolicy{},
 		egressJSON{},
+		forwardJSON{},
 		statusJSON{},
 		runResultJSON{},
 		runErrorJSON{},

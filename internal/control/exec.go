@@ -26,6 +26,7 @@ type RunRequest struct {
 	Env      map[string]string
 	Cwd      string
 	User     string
+	Context  string
 }
 
 // ProgramRequest is a program to start.
@@ -61,10 +62,10 @@ type Stream struct {
 
 // Run runs code. The run ends with its stream: see Stream.Close.
 func (c *Control) Run(ctx context.Context, project string, id sandbox.ID, r RunRequest) (*Stream, error) {
-	if r.Language == "" {
+	if r.Language == "" && r.Context == "" {
 		r.Language = "python"
 	}
-	if r.Language != "python" && r.Language != "bash" {
+	if r.Language != "python" && r.Language != "bash" && r.Context == "" {
 		return nil, sandbox.Errorf(sandbox.Invalid, "invalid_language", "language %s is not known; use python or bash", shown(r.Language))
 	}
 	if len(r.Code) > MaxCode {
@@ -78,7 +79,7 @@ func (c *Control) Run(ctx context.Context, project string, id sandbox.ID, r RunR
 		return nil, err
 	}
 	req := &agentv1.RunRequest{
-		Code: r.Code, Language: r.Language, Env: r.Env, Cwd: r.Cwd, TimeoutMillis: timeout, User: r.User, RunId: newRunID(),
+		Code: r.Code, Language: r.Language, Env: r.Env, Cwd: r.Cwd, TimeoutMillis: timeout, User: r.User, RunId: newRunID(), Context: r.Context,
 	}
 	return c.follow(ctx, project, id, req.RunId, true, func(ctx context.Context, g Guest) (*connect.ServerStreamForClient[agentv1.Event], error) {
 		return g.Exec().Run(ctx, req)

@@ -148,11 +148,13 @@ type WriteOptions struct {
 	Mode       uint32            // permission bits; 0: the agent's default
 	Parents    bool              // make the directories above that are missing
 	Attributes map[string]string // extended attributes "user.*", without that prefix
+	// Owner, for root's writes: to whom the file and the directories made for it belong.
+	Owner string
 }
 
 // WriteFileWith is WriteFile with all that can be said of the file.
 func (c *Control) WriteFileWith(ctx context.Context, project string, id sandbox.ID, path string, o WriteOptions, r io.Reader) (*FileInfo, error) {
-	if err := firstOf(checkPath("path", path), checkUser(o.User), checkAttributes(o.Attributes)); err != nil {
+	if err := firstOf(checkPath("path", path), checkUser(o.User), checkUser(o.Owner), checkAttributes(o.Attributes)); err != nil {
 		return nil, err
 	}
 	return call(ctx, c, project, id, func(ctx context.Context, g Guest) (*FileInfo, error) {
@@ -162,7 +164,7 @@ func (c *Control) WriteFileWith(ctx context.Context, project string, id sandbox.
 		if err != nil {
 			return nil, err
 		}
-		header := &agentv1.WriteHeader{Path: path, User: o.User, Mode: o.Mode, MakeParents: o.Parents, Attributes: o.Attributes}
+		header := &agentv1.WriteHeader{Path: path, User: o.User, Mode: o.Mode, MakeParents: o.Parents, Attributes: o.Attributes, Owner: o.Owner}
 		if err := sendFile(header, r, stream.Send); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}

@@ -232,3 +232,9 @@ ORDER BY created_at, id LIMIT @max_rows;
 
 -- name: CountStates :many
 SELECT state, count(*) AS n FROM sandboxes WHERE node = @node AND state <> 'stopped' GROUP BY state;
+
+-- name: PutSecret :exec
+INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING;
+
+-- name: GetSecret :one
+SELECT value FROM secrets WHERE name = ?;

@@ -2826,12 +2826,15 @@ func (x *WriteRequest) GetCommit() bool {
 }
 
 type WriteHeader struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
-	Mode          uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"` // 0: 0644, or the mode of the file that is replaced
-	MakeParents   bool                   `protobuf:"varint,4,opt,name=make_parents,json=makeParents,proto3" json:"make_parents,omitempty"`
-	Attributes    map[string]string      `protobuf:"bytes,5,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // extended attributes to set, without the prefix "user."
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Path        string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	User        string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Mode        uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"` // 0: 0644, or the mode of the file that is replaced
+	MakeParents bool                   `protobuf:"varint,4,opt,name=make_parents,json=makeParents,proto3" json:"make_parents,omitempty"`
+	Attributes  map[string]string      `protobuf:"bytes,5,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // extended attributes to set, without the prefix "user."
+	// For root's calls only: the file, also one that is replaced, and the directories that are
+	// made for it belong to this user.
+	Owner         string `protobuf:"bytes,80,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2899,6 +2902,13 @@ func (x *WriteHeader) GetAttributes() map[string]string {
 		return x.Attributes
 	}
 	return nil
+}
+
+func (x *WriteHeader) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 type ListFilesRequest struct {
@@ -3027,6 +3037,7 @@ type MkdirRequest struct {
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	Mode          uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"`
 	Parents       bool                   `protobuf:"varint,4,opt,name=parents,proto3" json:"parents,omitempty"`
+	Owner         string                 `protobuf:"bytes,80,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3089,12 +3100,21 @@ func (x *MkdirRequest) GetParents() bool {
 	return false
 }
 
+func (x *MkdirRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
 type MoveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	Overwrite     bool                   `protobuf:"varint,4,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
+	MakeParents   bool                   `protobuf:"varint,80,opt,name=make_parents,json=makeParents,proto3" json:"make_parents,omitempty"`
+	Owner         string                 `protobuf:"bytes,81,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3155,6 +3175,20 @@ func (x *MoveRequest) GetOverwrite() bool {
 		return x.Overwrite
 	}
 	return false
+}
+
+func (x *MoveRequest) GetMakeParents() bool {
+	if x != nil {
+		return x.MakeParents
+	}
+	return false
+}
+
+func (x *MoveRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 type RemoveRequest struct {
@@ -4377,7 +4411,7 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\fWriteRequest\x123\n" +
 	"\x06header\x18\x01 \x01(\v2\x1b.ramet.agent.v1.WriteHeaderR\x06header\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x16\n" +
-	"\x06commit\x18\x03 \x01(\bR\x06commit\"\xf8\x01\n" +
+	"\x06commit\x18\x03 \x01(\bR\x06commit\"\x8e\x02\n" +
 	"\vWriteHeader\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x12\n" +
@@ -4385,7 +4419,8 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\fmake_parents\x18\x04 \x01(\bR\vmakeParents\x12K\n" +
 	"\n" +
 	"attributes\x18\x05 \x03(\v2+.ramet.agent.v1.WriteHeader.AttributesEntryR\n" +
-	"attributes\x1a=\n" +
+	"attributes\x12\x14\n" +
+	"\x05owner\x18P \x01(\tR\x05owner\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"P\n" +
@@ -4396,17 +4431,20 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\vStatRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
-	"\x06follow\x18\x03 \x01(\bR\x06follow\"d\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\"z\n" +
 	"\fMkdirRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x12\n" +
 	"\x04mode\x18\x03 \x01(\rR\x04mode\x12\x18\n" +
-	"\aparents\x18\x04 \x01(\bR\aparents\"c\n" +
+	"\aparents\x18\x04 \x01(\bR\aparents\x12\x14\n" +
+	"\x05owner\x18P \x01(\tR\x05owner\"\x9c\x01\n" +
 	"\vMoveRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
 	"\x04user\x18\x03 \x01(\tR\x04user\x12\x1c\n" +
-	"\toverwrite\x18\x04 \x01(\bR\toverwrite\"U\n" +
+	"\toverwrite\x18\x04 \x01(\bR\toverwrite\x12!\n" +
+	"\fmake_parents\x18P \x01(\bR\vmakeParents\x12\x14\n" +
+	"\x05owner\x18Q \x01(\tR\x05owner\"U\n" +
 	"\rRemoveRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1c\n" +

@@ -113,7 +113,7 @@ func (s *Server) keyed(pattern string, h http.HandlerFunc) http.HandlerFunc {
 		if secret == "" {
 			secret = httpapi.Bearer(r)
 		}
-		r, end, ok := s.front.Authorize(w, r, plainKey(secret))
+		r, end, ok := s.front.Authorize(w, r, sandbox.PlainKey(secret))
 		if !ok {
 			return
 		}

@@ -2,7 +2,6 @@ package e2b
 
 import (
 	"bytes"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -94,25 +93,6 @@ func (s *Server) done(w http.ResponseWriter, r *http.Request, err error) {
 func parseID(s string) (sandbox.ID, error) {
 	s, _, _ = strings.Cut(s, "-")
 	return sandbox.ParseID(s)
-}
-
-// envKey begins the keys that E2B's clients take: hexadecimal digits follow.
-const envKey = "e2b_"
-
-// HexKey returns a key of ours in the form that E2B's clients take. This surface takes it
-// for the key.
-func HexKey(secret string) string { return envKey + hex.EncodeToString([]byte(secret)) }
-
-// plainKey returns the key that HexKey was made of, and any other key as it is.
-func plainKey(secret string) string {
-	h, ok := strings.CutPrefix(secret, envKey)
-	if !ok {
-		return secret
-	}
-	if b, err := hex.DecodeString(h); err == nil && bytes.HasPrefix(b, []byte("rmt_")) {
-		return string(b)
-	}
-	return secret
 }
 
 // short bounds a caller's text in a message.

@@ -45,7 +45,7 @@ func (a *agent) Hello(context.Context, *agentv1.HelloRequest) (*agentv1.HelloRes
 
 // Metrics answers with made-up figures.
 func (a *agent) Metrics(context.Context, *agentv1.MetricsRequest) (*agentv1.MetricsResponse, error) {
-	return &agentv1.MetricsResponse{MemoryTotalBytes: 1 << 30, MemoryAvailableBytes: 1 << 29, Processes: 42}, nil
+	return &agentv1.MetricsResponse{MemoryTotalBytes: 1 << 30, MemoryAvailableBytes: 1 << 29, DiskTotalBytes: 4 << 30, DiskFreeBytes: 3 << 30, Processes: 42}, nil
 }
 
 func (a *agent) running() int {

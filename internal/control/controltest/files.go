@@ -81,7 +81,21 @@ func (s fileService) info(p string) (*agentv1.FileInfo, error) {
 
 // Stat describes a file.
 func (s fileService) Stat(_ context.Context, r *agentv1.StatRequest) (*agentv1.FileInfo, error) {
-	return s.info(s.host(r.Path))
+	info, err := s.info(s.host(r.Path))
+	for range 8 { // links, within the guest
+		if err != nil || !r.Follow || info.Type != "symlink" {
+			break
+		}
+		to := info.LinkTarget
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(info.Path), to)
+		}
+		info, err = s.info(s.host(to))
+	}
+	if err == nil && r.Follow {
+		info.Path = strings.TrimPrefix(s.host(r.Path), s.root)
+	}
+	return info, err
 }
 
 // Read streams a file.

@@ -1,9 +1,11 @@
-// Package exec runs code and programs in the guest: the one persistent Python
-// interpreter, a fresh bash per call, and any program. Every run is a journal
+// Package exec runs code and programs in the guest: in contexts, which are persistent
+// interpreters of Python, JavaScript or bash with a state and a queue each, in a fresh bash
+// per call, and any program. Every run is a journal
 // of numbered events that any number of clients can follow, leave and follow
 // again from where they were.
 //
-// It owns the runs, their journals, their pipes and terminals, and the interpreter (repl.py).
+// It owns the runs, their journals, their pipes and terminals, and the interpreters (repl.py, repl.js,
+// repl.bash).
 // It does not own wait4(2) (package reap), the transport (package wire) or the
 // freezing of user processes (package agent). It must not be asked to start
 // anything while the user cgroup is frozen: the new process would be frozen
@@ -11,12 +13,12 @@
 //
 // What is defined here, because clients depend on it:
 //
-//   - Ending a stream never ends a run, with one exception: a Python call that
+//   - Ending a stream never ends a run, with one exception: a call that
 //     still waits for the interpreter leaves the queue with its client.
 //   - A run's time limit counts from when the code starts, not from when it
 //     was queued. At the limit the process group gets SIGINT, and SIGKILL
 //     2 seconds later (5 seconds for the interpreter).
-//   - A signal for a Python call goes to the interpreter's whole process group,
+//   - A signal for a call in a context goes to the interpreter's whole process group,
 //     as Ctrl-C in a terminal does. Children that must survive it need a
 //     session of their own.
 //   - When the interpreter dies, the call that ran ends with

@@ -576,7 +576,9 @@ def report_error(error, reply):
             text, failure = protect(str, code)
             print(text if failure is None else "<unprintable exit code>", file=sys.__stderr__)
         return
-    reply["code"] = 130 if isinstance(error, KeyboardInterrupt) else 1
+    reply["code"] = 1
+    if isinstance(error, KeyboardInterrupt):
+        reply["code"], reply["interrupted"] = 130, True
     info, failure = protect(describe, error)
     if failure is not None:
         name = type(error).__name__
@@ -630,6 +632,7 @@ def call(message):
     reply = {"op": "done", "id": number, "code": 0}
     State.last = None
     State.pending = False
+    State.interrupted = 0.0
     scope = Scope(message.get("env"), message.get("cwd"))
     failure = None
     try:
@@ -891,7 +894,7 @@ def start():
 def main():
     start()
     version = "%d.%d.%d" % sys.version_info[:3]
-    send(encode({"op": "ready", "python": version, "ipython": SHELL is not None, "numbers": new_generators()}))
+    send(encode({"op": "ready", "version": version, "ipython": SHELL is not None, "numbers": new_generators()}))
     while True:
         message = receive()
         if message["op"] == "run":

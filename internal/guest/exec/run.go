@@ -19,6 +19,7 @@ type run struct {
 	id       string
 	language string // empty: a program
 	argv     []string
+	context  string // of code; empty: none
 	detach   bool
 	started  time.Time
 	journal  *journal
@@ -184,6 +185,7 @@ func (r *run) info() *agentv1.RunInfo {
 		RunId: r.id, Pid: int32(r.pid), Argv: r.argv, Language: r.language,
 		StartedUnixMillis: r.started.UnixMilli(), Exit: exit, NextSeq: next,
 		Tag: r.tag, Pty: r.pty, Env: r.env, Cwd: r.cwd, User: r.user, Detached: r.detach,
+		Context: r.context,
 	}
 }
 

@@ -11,7 +11,14 @@ ALTER TABLE sandboxes ADD COLUMN manual_wake INTEGER NOT NULL DEFAULT 0;
 -- Whether its ports are reached with the token of its traffic only.
 ALTER TABLE sandboxes ADD COLUMN private_ports INTEGER NOT NULL DEFAULT 0;
 
+-- What the server made up for itself and keeps: the seed of the tokens of traffic to sandboxes.
+CREATE TABLE secrets (
+    name  TEXT NOT NULL PRIMARY KEY,
+    value BLOB NOT NULL
+) STRICT;
+
 -- +goose Down
+DROP TABLE secrets;
 ALTER TABLE sandboxes DROP COLUMN private_ports;
 ALTER TABLE sandboxes DROP COLUMN manual_wake;
 ALTER TABLE sandboxes DROP COLUMN at_end;

@@ -88,6 +88,11 @@ type Sandbox struct {
 	PrivatePorts      int64
 }
 
+type Secret struct {
+	Name  string
+	Value []byte
+}
+
 type Snapshot struct {
 	ID           string
 	Project      string

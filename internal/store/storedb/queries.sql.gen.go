@@ -361,6 +361,17 @@ func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, 
 	return i, err
 }
 
+const getSecret = `-- name: GetSecret :one
+SELECT value FROM secrets WHERE name = ?
+`
+
+func (q *Queries) GetSecret(ctx context.Context, name string) ([]byte, error) {
+	row := q.db.QueryRowContext(ctx, getSecret, name)
+	var value []byte
+	err := row.Scan(&value)
+	return value, err
+}
+
 const getSnapshot = `-- name: GetSnapshot :one
 SELECT id, project, region, node, sandbox, use, kind, state, name, template, template_hash, vcpus, memory_mb, disk_mb, isolation, settings, size_bytes, idempotency, created_at FROM snapshots WHERE id = ?1 AND project = ?2 AND use = ?3
 `
@@ -1194,6 +1205,20 @@ type PutIntentParams struct {
 
 func (q *Queries) PutIntent(ctx context.Context, arg PutIntentParams) error {
 	_, err := q.db.ExecContext(ctx, putIntent, arg.Sandbox, arg.Operation, arg.StartedAt)
+	return err
+}
+
+const putSecret = `-- name: PutSecret :exec
+INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING
+`
+
+type PutSecretParams struct {
+	Name  string
+	Value []byte
+}
+
+func (q *Queries) PutSecret(ctx context.Context, arg PutSecretParams) error {
+	_, err := q.db.ExecContext(ctx, putSecret, arg.Name, arg.Value)
 	return err
 }
 
