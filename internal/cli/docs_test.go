@@ -52,6 +52,7 @@ func TestJSONIsDocumented(t *testing.T) {
 	doc := string(raw)
 	for _, v := range []any{
 		v1.Sandbox{},
+		v1.Context{},
 		v1.Metrics{},
 		v1.HostMetrics{},
 		v1.Template{},

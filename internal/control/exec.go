@@ -21,12 +21,12 @@ const MaxCode = 8 << 20
 // RunRequest is code to run.
 type RunRequest struct {
 	Code     string
-	Language string // "" is python
+	Language string // "" is that of the context, or python
+	Context  string // the interpreter to run in; "" is the language's own, and for bash a fresh process
 	Timeout  float64
 	Env      map[string]string
 	Cwd      string
 	User     string
-	Context  string
 }
 
 // ProgramRequest is a program to start.
@@ -58,6 +58,8 @@ type Stream struct {
 	next  uint64         // sequence number of the event that comes next
 	ended bool           // exit was seen
 	heard bool           // something was received
+	// inContext: what is not found is the context.
+	inContext bool
 }
 
 // Run runs code. The run ends with its stream: see Stream.Close.
@@ -65,25 +67,38 @@ func (c *Control) Run(ctx context.Context, project string, id sandbox.ID, r RunR
 	if r.Language == "" && r.Context == "" {
 		r.Language = "python"
 	}
-	if r.Language != "python" && r.Language != "bash" && r.Context == "" {
-		return nil, sandbox.Errorf(sandbox.Invalid, "invalid_language", "language %s is not known; use python or bash", shown(r.Language))
+	if r.Language != "" {
+		var err error
+		if r.Language, err = language(r.Language); err != nil {
+			return nil, err
+		}
+	}
+	if r.Context != "" {
+		if err := checkContext(r.Context); err != nil {
+			return nil, err
+		}
 	}
 	if len(r.Code) > MaxCode {
 		return nil, sandbox.Errorf(sandbox.Invalid, "code_too_large", "code has %d bytes; it can have %d, so upload it as a file", len(r.Code), MaxCode)
 	}
-	if r.User != "" && r.User != "root" && r.Language == "python" {
-		return nil, sandbox.Errorf(sandbox.Invalid, "invalid_user", "user is for bash; the Python interpreter runs as root")
+	if r.User != "" && r.User != "root" && (r.Language != "bash" || r.Context != "") {
+		return nil, sandbox.Errorf(sandbox.Invalid, "invalid_user", "user is for bash without a context; interpreters run as root")
 	}
 	timeout, err := checkRun(r.Timeout, r.Env, r.Cwd, r.User)
 	if err != nil {
 		return nil, err
 	}
 	req := &agentv1.RunRequest{
-		Code: r.Code, Language: r.Language, Env: r.Env, Cwd: r.Cwd, TimeoutMillis: timeout, User: r.User, RunId: newRunID(), Context: r.Context,
+		Code: r.Code, Language: r.Language, Env: r.Env, Cwd: r.Cwd, TimeoutMillis: timeout, User: r.User, RunId: newRunID(),
+		Context: r.Context,
 	}
-	return c.follow(ctx, project, id, req.RunId, true, func(ctx context.Context, g Guest) (*connect.ServerStreamForClient[agentv1.Event], error) {
+	s, err := c.follow(ctx, project, id, req.RunId, true, func(ctx context.Context, g Guest) (*connect.ServerStreamForClient[agentv1.Event], error) {
 		return g.Exec().Run(ctx, req)
 	})
+	if s != nil {
+		s.inContext = r.Context != ""
+	}
+	return s, err
 }
 
 // StartProgram starts a program. Without Detach it ends with its stream: see Stream.Close.
@@ -216,7 +231,11 @@ func (s *Stream) Next() (*agentv1.Event, error) {
 		return e, nil
 	}
 	if err := s.events.Err(); err != nil {
-		return nil, s.c.explain(s.ctx, s.sb, err)
+		err = s.c.explain(s.ctx, s.sb, err)
+		if s.inContext && !s.heard {
+			err = contextError(err)
+		}
+		return nil, err
 	}
 	// A stream that ends well without an exit is a broken promise; an exit is never made up.
 	return nil, sandbox.Errorf(sandbox.Unavailable, "stream_ended", "the sandbox ended the stream before the run had ended")

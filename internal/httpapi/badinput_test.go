@@ -61,7 +61,7 @@ func TestBadBodies(t *testing.T) {
 		{"no body", exec, ``, 400, "invalid_json", "empty"},
 		{"no code", exec, `{}`, 400, "invalid_code", "code is missing"},
 		{"code is a number", exec, `{"code":1}`, 400, "invalid_type", "code has to be a string"},
-		{"unknown language", exec, `{"code":"1","language":"cobol"}`, 400, "invalid_language", "python or bash"},
+		{"unknown language", exec, `{"code":"1","language":"cobol"}`, 400, "invalid_language", "python, javascript or bash"},
 		{"unknown format", exec, `{"code":"1","format":"xml"}`, 400, "invalid_format", "lines or chunks"},
 		{"negative run timeout", exec, `{"code":"1","timeout_s":-1}`, 400, "invalid_timeout", "timeout_s"},
 		{"huge run timeout", exec, `{"code":"1","timeout_s":1e300}`, 400, "invalid_timeout", "timeout_s"},

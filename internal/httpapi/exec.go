@@ -42,7 +42,7 @@ func (s *Server) Exec(w http.ResponseWriter, r *http.Request, id rametv1.Sandbox
 	}
 	s.serveRun(w, r, id, conv, func(ctx context.Context, sb sandbox.ID) (*control.Stream, error) {
 		return s.control.Run(ctx, project(r), sb, control.RunRequest{
-			Code: body.Code, Language: value(body.Language), Timeout: value(body.TimeoutS),
+			Code: body.Code, Language: value(body.Language), Context: value(body.Context), Timeout: value(body.TimeoutS),
 			Env: value(body.Env), Cwd: value(body.Cwd), User: value(body.User),
 		})
 	})
@@ -261,6 +261,9 @@ func toProcess(run *agentv1.RunInfo) rametv1.Process {
 	}
 	if len(run.Argv) > 0 {
 		p.Argv = &run.Argv
+	}
+	if run.Context != "" {
+		p.Context = &run.Context
 	}
 	if x := run.Exit; x != nil {
 		code := int(x.Code)

@@ -352,6 +352,47 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/console (the `GetConsole` operationId).
 	GetConsole(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListContexts List interpreters
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/contexts (the `ListContexts` operationId).
+	ListContexts(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateContextWithBody Start an interpreter
+	//
+	// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+	// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+	// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+	CreateContextWithBody(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateContext Start an interpreter
+	//
+	// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+	// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+	// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+	CreateContext(ctx context.Context, id SandboxID, body CreateContextJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteContext End an interpreter
+	//
+	// The call that it runs, and those that wait for it, end. The context `default` cannot be removed.
+	//
+	// Corresponds with DELETE /v1/sandboxes/{id}/contexts/{context} (the `DeleteContext` operationId).
+	DeleteContext(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RestartContext Replace an interpreter by a new one
+	//
+	// Its state is lost, and the call that it runs ends. Its id, language and directory stay, and calls that wait run in the new one.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/contexts/{context}/restart (the `RestartContext` operationId).
+	RestartContext(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// DiffSandboxesWithBody Which files differ between two sandboxes
 	//
 	// Takes any type of body and a specified content type.
@@ -1359,6 +1400,97 @@ func (c *Client) CreateCheckpoint(ctx context.Context, id SandboxID, params *Cre
 // Corresponds with GET /v1/sandboxes/{id}/console (the `GetConsole` operationId).
 func (c *Client) GetConsole(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetConsoleRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListContexts List interpreters
+//
+// Corresponds with GET /v1/sandboxes/{id}/contexts (the `ListContexts` operationId).
+func (c *Client) ListContexts(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListContextsRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateContextWithBody Start an interpreter
+//
+// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+func (c *Client) CreateContextWithBody(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateContextRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateContext Start an interpreter
+//
+// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+func (c *Client) CreateContext(ctx context.Context, id SandboxID, body CreateContextJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateContextRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteContext End an interpreter
+//
+// The call that it runs, and those that wait for it, end. The context `default` cannot be removed.
+//
+// Corresponds with DELETE /v1/sandboxes/{id}/contexts/{context} (the `DeleteContext` operationId).
+func (c *Client) DeleteContext(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteContextRequest(c.Server, id, context)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RestartContext Replace an interpreter by a new one
+//
+// Its state is lost, and the call that it runs ends. Its id, language and directory stay, and calls that wait run in the new one.
+//
+// Corresponds with POST /v1/sandboxes/{id}/contexts/{context}/restart (the `RestartContext` operationId).
+func (c *Client) RestartContext(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRestartContextRequest(c.Server, id, context)
 	if err != nil {
 		return nil, err
 	}
@@ -3551,6 +3683,169 @@ func NewGetConsoleRequest(server string, id SandboxID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListContextsRequest constructs an http.Request for the ListContexts method
+func NewListContextsRequest(server string, id SandboxID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/contexts", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateContextRequest calls the generic CreateContext builder with application/json body
+func NewCreateContextRequest(server string, id SandboxID, body CreateContextJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateContextRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewCreateContextRequestWithBody constructs an http.Request for the CreateContext method, with any body, and a specified content type
+func NewCreateContextRequestWithBody(server string, id SandboxID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/contexts", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteContextRequest constructs an http.Request for the DeleteContext method
+func NewDeleteContextRequest(server string, id SandboxID, context ContextID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "context", context, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/contexts/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRestartContextRequest constructs an http.Request for the RestartContext method
+func NewRestartContextRequest(server string, id SandboxID, context ContextID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "context", context, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/contexts/%s/restart", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewDiffSandboxesRequest calls the generic DiffSandboxes builder with application/json body
 func NewDiffSandboxesRequest(server string, id SandboxID, body DiffSandboxesJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -5696,6 +5991,53 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/console (the `GetConsole` operationId).
 	GetConsoleWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*GetConsoleResponse, error)
 
+	// ListContextsWithResponse List interpreters
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/contexts (the `ListContexts` operationId).
+	ListContextsWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*ListContextsResponse, error)
+
+	// CreateContextWithBodyWithResponse Start an interpreter
+	//
+	// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+	// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+	// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+	CreateContextWithBodyWithResponse(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateContextResponse, error)
+
+	// CreateContextWithResponse Start an interpreter
+	//
+	// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+	// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+	// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+	CreateContextWithResponse(ctx context.Context, id SandboxID, body CreateContextJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateContextResponse, error)
+
+	// DeleteContextWithResponse End an interpreter
+	//
+	// The call that it runs, and those that wait for it, end. The context `default` cannot be removed.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/sandboxes/{id}/contexts/{context} (the `DeleteContext` operationId).
+	DeleteContextWithResponse(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*DeleteContextResponse, error)
+
+	// RestartContextWithResponse Replace an interpreter by a new one
+	//
+	// Its state is lost, and the call that it runs ends. Its id, language and directory stay, and calls that wait run in the new one.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/contexts/{context}/restart (the `RestartContext` operationId).
+	RestartContextWithResponse(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*RestartContextResponse, error)
+
 	// DiffSandboxesWithBodyWithResponse Which files differ between two sandboxes
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -7587,6 +7929,223 @@ func (r GetConsoleResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetConsoleResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListContextsResponseDefaultHeaders the declared response headers of an HTTP default response for ListContexts
+type ListContextsResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ListContextsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ContextList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ListContextsResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListContextsResponse) GetJSON200() *ContextList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListContextsResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListContextsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListContextsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListContextsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListContextsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateContextResponseDefaultHeaders the declared response headers of an HTTP default response for CreateContext
+type CreateContextResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type CreateContextResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Context
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *CreateContextResponseDefaultHeaders
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CreateContextResponse) GetJSON201() *Context {
+	return r.JSON201
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateContextResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateContextResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateContextResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateContextResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateContextResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// DeleteContextResponseDefaultHeaders the declared response headers of an HTTP default response for DeleteContext
+type DeleteContextResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type DeleteContextResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *DeleteContextResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteContextResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteContextResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteContextResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteContextResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteContextResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// RestartContextResponseDefaultHeaders the declared response headers of an HTTP default response for RestartContext
+type RestartContextResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type RestartContextResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Context
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *RestartContextResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RestartContextResponse) GetJSON200() *Context {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r RestartContextResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RestartContextResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RestartContextResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RestartContextResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RestartContextResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -9927,6 +10486,83 @@ func (c *ClientWithResponses) GetConsoleWithResponse(ctx context.Context, id San
 	return ParseGetConsoleResponse(rsp)
 }
 
+// ListContextsWithResponse List interpreters
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sandboxes/{id}/contexts (the `ListContexts` operationId).
+func (c *ClientWithResponses) ListContextsWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*ListContextsResponse, error) {
+	rsp, err := c.ListContexts(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListContextsResponse(rsp)
+}
+
+// CreateContextWithBodyWithResponse Start an interpreter
+//
+// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+func (c *ClientWithResponses) CreateContextWithBodyWithResponse(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateContextResponse, error) {
+	rsp, err := c.CreateContextWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateContextResponse(rsp)
+}
+
+// CreateContextWithResponse Start an interpreter
+//
+// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+func (c *ClientWithResponses) CreateContextWithResponse(ctx context.Context, id SandboxID, body CreateContextJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateContextResponse, error) {
+	rsp, err := c.CreateContext(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateContextResponse(rsp)
+}
+
+// DeleteContextWithResponse End an interpreter
+//
+// The call that it runs, and those that wait for it, end. The context `default` cannot be removed.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/sandboxes/{id}/contexts/{context} (the `DeleteContext` operationId).
+func (c *ClientWithResponses) DeleteContextWithResponse(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*DeleteContextResponse, error) {
+	rsp, err := c.DeleteContext(ctx, id, context, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteContextResponse(rsp)
+}
+
+// RestartContextWithResponse Replace an interpreter by a new one
+//
+// Its state is lost, and the call that it runs ends. Its id, language and directory stay, and calls that wait run in the new one.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/contexts/{context}/restart (the `RestartContext` operationId).
+func (c *ClientWithResponses) RestartContextWithResponse(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*RestartContextResponse, error) {
+	rsp, err := c.RestartContext(ctx, id, context, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRestartContextResponse(rsp)
+}
+
 // DiffSandboxesWithBodyWithResponse Which files differ between two sandboxes
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -11998,6 +12634,214 @@ func ParseGetConsoleResponse(rsp *http.Response) (*GetConsoleResponse, error) {
 	switch {
 	case true:
 		var headers GetConsoleResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListContextsResponse parses an HTTP response from a ListContextsWithResponse call
+func ParseListContextsResponse(rsp *http.Response) (*ListContextsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListContextsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ContextList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ListContextsResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateContextResponse parses an HTTP response from a CreateContextWithResponse call
+func ParseCreateContextResponse(rsp *http.Response) (*CreateContextResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateContextResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Context
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers CreateContextResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteContextResponse parses an HTTP response from a DeleteContextWithResponse call
+func ParseDeleteContextResponse(rsp *http.Response) (*DeleteContextResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteContextResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers DeleteContextResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseRestartContextResponse parses an HTTP response from a RestartContextWithResponse call
+func ParseRestartContextResponse(rsp *http.Response) (*RestartContextResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RestartContextResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Context
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers RestartContextResponseDefaultHeaders
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

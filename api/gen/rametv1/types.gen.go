@@ -121,6 +121,31 @@ type CheckpointList struct {
 	NextCursor *string `json:"next_cursor,omitempty"`
 }
 
+// Context defines model for Context.
+type Context struct {
+	// Cwd Where its interpreters start.
+	Cwd      string `json:"cwd"`
+	Id       string `json:"id"`
+	Language string `json:"language"`
+
+	// Running Its interpreter has been started.
+	Running bool `json:"running"`
+}
+
+// ContextCreate defines model for ContextCreate.
+type ContextCreate struct {
+	// Cwd Where the interpreter starts. Default is the home of root.
+	Cwd *string `json:"cwd,omitempty"`
+
+	// Language `python` (default), `javascript` or `bash`.
+	Language *string `json:"language,omitempty"`
+}
+
+// ContextList defines model for ContextList.
+type ContextList struct {
+	Contexts []Context `json:"contexts"`
+}
+
 // Diff Paths of regular files, sorted. `added` are only in the other sandbox, `removed` only in this one, `modified` differ.
 type Diff struct {
 	Added    []string `json:"added"`
@@ -193,7 +218,8 @@ type Event struct {
 	// Code `stream_error`: the word that an error answer would have.
 	Code *string `json:"code,omitempty"`
 
-	// Data `stdout`, `stderr`: text. `result`: an object from MIME type to text (base64 for binary types).
+	// Data `stdout`, `stderr`: text. `result`: an object from MIME type to text (base64 for binary types); `application/vnd.ramet.chart+json`
+	// describes a chart of matplotlib, `application/vnd.ramet.data+json` has the columns of a DataFrame as lists.
 	// `error`: `name: value`. `truncated`: how many bytes of output were dropped here.
 	// `exit`: the exit code. `started`: the process id as the guest's kernel counts. `stream_error`: a sentence.
 	Data json.RawMessage `json:"data"`
@@ -244,6 +270,9 @@ type Event struct {
 type ExecRequest struct {
 	Code string `json:"code"`
 
+	// Context The interpreter to run in, see `…/contexts`.
+	Context *string `json:"context,omitempty"`
+
 	// Cwd Working directory for this call only.
 	Cwd *string `json:"cwd,omitempty"`
 
@@ -253,13 +282,14 @@ type ExecRequest struct {
 	// Format `lines` (default) or `chunks`, see `Event`.
 	Format *string `json:"format,omitempty"`
 
-	// Language `python` (default) or `bash`.
+	// Language `python` (default), `javascript` or `bash`. Python and JavaScript run in an interpreter that keeps its state, bash without a
+	// `context` in a process of its own. `typescript` is JavaScript whose types are stripped, where the sandbox's Node.js can do that. With `context` the language is that of the context.
 	Language *string `json:"language,omitempty"`
 
 	// TimeoutS Seconds after which the code is interrupted. 0 or absent means never.
 	TimeoutS *float64 `json:"timeout_s,omitempty"`
 
-	// User The guest's user, for `bash`. Default `root`.
+	// User The guest's user, for `bash` without a context. Default `root`.
 	User *string `json:"user,omitempty"`
 }
 
@@ -584,6 +614,9 @@ type PortList struct {
 // Process defines model for Process.
 type Process struct {
 	Argv *[]string `json:"argv,omitempty"`
+
+	// Context The interpreter that runs it.
+	Context *string `json:"context,omitempty"`
 
 	// Cwd Where it was started.
 	Cwd *string `json:"cwd,omitempty"`
@@ -1091,6 +1124,9 @@ type Written struct {
 // CheckpointID defines model for CheckpointID.
 type CheckpointID = string
 
+// ContextID defines model for ContextID.
+type ContextID = string
+
 // Cursor defines model for Cursor.
 type Cursor = string
 
@@ -1358,6 +1394,9 @@ type UpdateSandboxJSONRequestBody = SandboxUpdate
 
 // CreateCheckpointJSONRequestBody defines body for CreateCheckpoint for application/json ContentType.
 type CreateCheckpointJSONRequestBody = CheckpointCreate
+
+// CreateContextJSONRequestBody defines body for CreateContext for application/json ContentType.
+type CreateContextJSONRequestBody = ContextCreate
 
 // DiffSandboxesJSONRequestBody defines body for DiffSandboxes for application/json ContentType.
 type DiffSandboxesJSONRequestBody = DiffRequest

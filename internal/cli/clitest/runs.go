@@ -111,7 +111,10 @@ func (s *Server) Exec(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
 	if !ok {
 		return
 	}
-	if lang := valueOr(req.Language, "python"); lang != "python" && lang != "bash" {
+	if req.Context != nil && b.context(w, *req.Context) == nil {
+		return
+	}
+	if lang := valueOr(req.Language, "python"); lang != "python" && lang != "bash" && lang != "javascript" {
 		fail(w, 400, "unknown_language", fmt.Sprintf("the language %q is not known: use python or bash", lang))
 		return
 	}
@@ -122,7 +125,7 @@ func (s *Server) Exec(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
 	runID, run, e := s.begin(w, id, false)
 	defer s.end(runID)
 	for line := range strings.Lines(req.Code) {
-		if e.step(r, run, strings.TrimSpace(line), call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0)}) {
+		if e.step(r, run, strings.TrimSpace(line), call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0), valueOr(req.Context, "default")}) {
 			return
 		}
 	}
@@ -134,6 +137,7 @@ type call struct {
 	env       map[string]string
 	cwd, user string
 	timeout   float64
+	context   string
 }
 
 // step does one line. It reports whether the run is over.
@@ -167,6 +171,8 @@ func (e *emitter) step(r *http.Request, run *run, line string, c call) bool {
 		e.text("stdout", c.env[arg]+"\n")
 	case "cwd":
 		e.text("stdout", c.cwd+"\n")
+	case "context":
+		e.text("stdout", c.context+"\n")
 	case "user":
 		e.text("stdout", c.user+"\n")
 	default:
@@ -236,7 +242,7 @@ func (s *Server) StartProcess(w http.ResponseWriter, r *http.Request, id v1.Sand
 	}
 	runID, run, e := s.begin(w, id, req.Pty != nil)
 	defer s.end(runID)
-	c := call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0)}
+	c := call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0), ""}
 	if req.Pty != nil {
 		s.shell(r, run, e, req, c)
 		return

@@ -49,6 +49,8 @@ type box struct {
 	v1.Sandbox
 	dir string // its root directory
 	env map[string]string
+
+	contexts []v1.Context
 }
 
 // New returns a server that keeps the files of its sandboxes in dir.

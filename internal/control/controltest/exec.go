@@ -29,13 +29,15 @@ type agent struct {
 	root string
 	env  map[string]string
 
-	tasks sync.WaitGroup
-	mu    sync.Mutex
-	runs  map[string]*run // guarded by mu
+	tasks    sync.WaitGroup
+	mu       sync.Mutex
+	runs     map[string]*run    // guarded by mu
+	contexts []*agentv1.Context // guarded by mu
 }
 
 func newAgent(root string, env map[string]string) *agent {
-	return &agent{root: root, env: env, runs: make(map[string]*run)}
+	first := &agentv1.Context{Id: "default", Language: "python", Cwd: "/root", Running: true}
+	return &agent{root: root, env: env, runs: make(map[string]*run), contexts: []*agentv1.Context{first}}
 }
 
 // Hello answers.
@@ -132,11 +134,24 @@ type execService struct {
 	a *agent
 }
 
-// Run runs bash, or a new Python for each call.
+// Run runs bash, or a new Python for each call, also in contexts.
 func (s execService) Run(ctx context.Context, req *agentv1.RunRequest, stream *connect.ServerStream[agentv1.Event]) error {
+	if req.Context != "" {
+		c, err := s.findContext(req.Context)
+		if err != nil {
+			return err
+		}
+		if req.Language != "" && req.Language != c.Language {
+			return connect.NewError(connect.CodeInvalidArgument, errors.New("context "+c.Id+" runs "+c.Language))
+		}
+		req.Language = c.Language
+	}
 	argv := []string{"bash", "-c", req.Code}
-	if req.Language == "python" {
+	switch req.Language {
+	case "python":
 		argv = []string{"python3", "-"}
+	case "javascript":
+		argv = []string{"node", "-e", req.Code}
 	}
 	r, err := s.start(&agentv1.StartRequest{
 		Argv: argv, Env: req.Env, Cwd: req.Cwd, User: req.User, TimeoutMillis: req.TimeoutMillis, RunId: req.RunId,
@@ -144,6 +159,9 @@ func (s execService) Run(ctx context.Context, req *agentv1.RunRequest, stream *c
 	if err != nil {
 		return err
 	}
+	r.mu.Lock()
+	r.info.Context = req.Context
+	r.mu.Unlock()
 	return r.send(ctx, 0, stream)
 }
 

@@ -94,7 +94,7 @@ func (r *repl) launchLocked() (*interpreter, error) {
 		in.proc, in.notice, err = r.s.startInCgroup(&exec.Cmd{
 			Path: p.path, Args: p.args, Dir: r.directory(user),
 			Env:    environ(in.base, p.env, r.env),
-			Stdout: stdout, Stderr: stderr, ExtraFiles: append([]*os.File{theirs}, r.s.scripts[r.lang.name]),
+			Stdout: stdout, Stderr: stderr, ExtraFiles: append([]*os.File{theirs}, r.s.scripts[r.lang.name]...),
 			SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 		})
 		if errors.Is(err, unix.ENOENT) {

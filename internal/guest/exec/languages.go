@@ -12,6 +12,9 @@ import (
 //go:embed repl.py
 var pythonScript string
 
+//go:embed results.py
+var resultsScript string
+
 //go:embed repl.js
 var nodeScript string
 
@@ -28,6 +31,7 @@ type language struct {
 	// lost is the first line that the call after a restart finds on stderr.
 	lost   string
 	script string
+	more   string // a second script, at descriptor 5; empty: none
 	// command returns the program, which finds the socket at descriptor 3 and the script at 4.
 	command func(*Service) interpreterCommand
 	// encode writes a request for the socket. The file, which may be nil, must be open until the call has ended.
@@ -46,7 +50,7 @@ type interpreterCommand struct {
 
 var languages = map[string]*language{
 	"python": {
-		name: "python", title: "Python interpreter", script: pythonScript, pokes: true,
+		name: "python", title: "Python interpreter", script: pythonScript, more: resultsScript, pokes: true,
 		lost: "[ramet] the Python interpreter was restarted: variables and imports of earlier calls are lost\n",
 		command: func(s *Service) interpreterCommand {
 			return interpreterCommand{s.cfg.Python, []string{s.cfg.Python, "/proc/self/fd/4"}, s.cfg.PythonEnv}
@@ -109,14 +113,19 @@ func jsonFrame(r *request) ([]byte, *os.File, error) {
 
 // openScripts puts the scripts where interpreters read them.
 func (s *Service) openScripts() error {
-	s.scripts = make(map[string]*os.File, len(languages))
+	s.scripts = make(map[string][]*os.File, len(languages))
 	for name, l := range languages {
-		file, err := memoryFile("repl", l.script)
-		if err != nil {
-			s.closeScripts()
-			return fmt.Errorf("script of %s: %w", name, err)
+		for _, text := range []string{l.script, l.more} {
+			if text == "" {
+				continue
+			}
+			file, err := memoryFile("repl", text)
+			if err != nil {
+				s.closeScripts()
+				return fmt.Errorf("script of %s: %w", name, err)
+			}
+			s.scripts[name] = append(s.scripts[name], file)
 		}
-		s.scripts[name] = file
 	}
 	if err := s.openBash(); err != nil {
 		s.closeScripts()
@@ -126,8 +135,10 @@ func (s *Service) openScripts() error {
 }
 
 func (s *Service) closeScripts() {
-	for _, file := range s.scripts {
-		file.Close()
+	for _, files := range s.scripts {
+		for _, file := range files {
+			file.Close()
+		}
 	}
 	if s.bashDir != "" {
 		_ = os.RemoveAll(s.bashDir) // else it stays in the spool's directory

@@ -111,6 +111,10 @@ func TestMatplotlibFiguresBecomePNG(t *testing.T) {
 				t.Errorf("not a PNG: %v", err)
 			}
 		}
+		tr = f.python("fig, ax = plt.subplots(); ax.plot([1]); display(fig); plt.close(fig)")
+		if len(tr.results) != 1 || tr.results[0].GetMain() || tr.results[0].GetData()["image/png"] == "" {
+			t.Errorf("figure that is displayed: %d results", len(tr.results))
+		}
 		tr = f.python("fig, ax = plt.subplots(); ax.plot([1]); fig")
 		if len(tr.results) != 1 || !tr.results[0].GetMain() || tr.results[0].GetData()["image/png"] == "" {
 			t.Errorf("figure as last expression: %d results", len(tr.results))

@@ -111,7 +111,7 @@ type Service struct {
 	journals *journalConfig
 	oom      oomCounter
 	startIn  func(*exec.Cmd, string) (*reap.Process, error) // startInGroup; tests make it fail
-	scripts  map[string]*os.File                            // that interpreters run, by language
+	scripts  map[string][]*os.File                          // that interpreters run, by language
 	bashDir  string                                         // where repl.bash is
 	contexts contexts
 	runs     registry
