@@ -34,7 +34,6 @@ RENAMED = {
     "Error": "ErrorBody",
     "Event": "RunEvent",
     "Process": "ProcessInfo",
-    "Context": "ContextInfo",
     "FileChange": "FileEvent",
 }
 

@@ -9,10 +9,12 @@ pytestmark = pytest.mark.anyio
 
 # A program that says how large its terminal is, at its start and whenever that changes, until a line is typed.
 SIZES = """
-import os, signal, sys
-def tell(*_): print("size", *os.get_terminal_size(), flush=True)
-signal.signal(signal.SIGWINCH, tell)
-tell()
+import os, select, sys
+size = None
+while not select.select([0], [], [], 0.05)[0]:
+    if size != os.get_terminal_size():
+        size = os.get_terminal_size()
+        print("size", *size, flush=True)
 sys.exit(len(input()))
 """
 

@@ -17,6 +17,7 @@ from ._kit import Callback, entering
 from .client import AsyncRamet
 from .code import AsyncCode, exec_request
 from .commands import AsyncCommands
+from .contexts import AsyncContexts
 from .events import follow_events
 from .files import AsyncFiles
 from .ports import AsyncPorts
@@ -47,6 +48,7 @@ class AsyncSandbox:
         """The record of the sandbox, as it was last seen; ``refresh`` looks anew."""
         self.files = AsyncFiles(client.transport, info.id)
         self.commands = AsyncCommands(client.transport, info.id)
+        self.contexts = AsyncContexts(client.transport, info.id)
         self.pty = AsyncPty(client.transport, info.id)
         self.ports = AsyncPorts(client.transport, info.id)
         self.checkpoints = AsyncCheckpoints(self, client)
@@ -212,6 +214,7 @@ class AsyncSandbox:
         code: str,
         *,
         language: Optional[str] = None,
+        context: Union[str, m.Context, None] = None,
         timeout: Optional[float] = None,
         env: Optional[Dict[str, str]] = None,
         cwd: Optional[str] = None,
@@ -222,12 +225,12 @@ class AsyncSandbox:
         on_error: Optional[Callback[ExecutionError]] = None,
     ) -> Execution:
         """Runs code and returns what it did. Python (the default) runs in the sandbox's one interpreter: variables and imports are there
-        at the next call. ``bash`` is a new process each time.
+        at the next call. ``javascript`` has an interpreter of that kind too, ``bash`` is a new process each time. With ``context`` the code runs in that one of ``contexts``.
 
         An exception of the code is in ``error``, and none of Python's; ``check()`` makes it one. After ``timeout`` seconds the code is interrupted, and so
         it is when the caller goes away. ``env`` and ``cwd`` are those of this call.
         """
-        request = exec_request(code, language, timeout, env, cwd, user)
+        request = exec_request(code, language, context, timeout, env, cwd, user)
         return await self._code.run(request, on_stdout, on_stderr, on_result, on_error)
 
     def run_code_stream(
@@ -235,6 +238,7 @@ class AsyncSandbox:
         code: str,
         *,
         language: Optional[str] = None,
+        context: Union[str, m.Context, None] = None,
         timeout: Optional[float] = None,
         env: Optional[Dict[str, str]] = None,
         cwd: Optional[str] = None,
@@ -242,7 +246,7 @@ class AsyncSandbox:
     ) -> AsyncStream[ExecutionEvent]:
         """Runs code and yields what it does as it comes; the last event is ``Exit``. The code starts when the first
         event is asked for, and is interrupted when the stream is closed before its end."""
-        return self._code.stream(exec_request(code, language, timeout, env, cwd, user))
+        return self._code.stream(exec_request(code, language, context, timeout, env, cwd, user))
 
     async def fork(
         self, n: int = 1, *, reseed: Optional[bool] = None, idempotency_key: Optional[str] = None

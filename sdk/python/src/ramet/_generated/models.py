@@ -628,7 +628,13 @@ class ExecRequest:
     code: str
     language: Optional[str] = None
     """
-    `python` (default) or `bash`.
+    `python` (default), `javascript` or `bash`. Python and JavaScript run in an interpreter that keeps its state, bash without a
+    `context` in a process of its own. `typescript` is JavaScript whose types are stripped, where the sandbox's Node.js can do that. With `context` the language is that of the context.
+
+    """
+    context: Optional[str] = None
+    """
+    The interpreter to run in, see `…/contexts`.
     """
     timeout_s: Optional[float] = None
     """
@@ -644,12 +650,43 @@ class ExecRequest:
     """
     user: Optional[str] = None
     """
-    The guest's user, for `bash`. Default `root`.
+    The guest's user, for `bash` without a context. Default `root`.
     """
     format: Optional[str] = None
     """
     `lines` (default) or `chunks`, see `Event`.
     """
+
+
+@dataclass
+class ContextCreate:
+    language: Optional[str] = None
+    """
+    `python` (default), `javascript` or `bash`.
+    """
+    cwd: Optional[str] = None
+    """
+    Where the interpreter starts. Default is the home of root.
+    """
+
+
+@dataclass
+class Context:
+    id: str
+    language: str
+    cwd: str
+    """
+    Where its interpreters start.
+    """
+    running: bool
+    """
+    Its interpreter has been started.
+    """
+
+
+@dataclass
+class ContextList:
+    contexts: list[Context]
 
 
 @dataclass
@@ -685,7 +722,8 @@ class RunEvent:
     """
     data: Any
     """
-    `stdout`, `stderr`: text. `result`: an object from MIME type to text (base64 for binary types).
+    `stdout`, `stderr`: text. `result`: an object from MIME type to text (base64 for binary types); `application/vnd.ramet.chart+json`
+    describes a chart of matplotlib, `application/vnd.ramet.data+json` has the columns of a DataFrame as lists.
     `error`: `name: value`. `truncated`: how many bytes of output were dropped here.
     `exit`: the exit code. `started`: the process id as the guest's kernel counts. `stream_error`: a sentence.
 
@@ -822,6 +860,10 @@ class ProcessInfo:
     detached: Optional[bool] = None
     """
     It outlives the call that started it.
+    """
+    context: Optional[str] = None
+    """
+    The interpreter that runs it.
     """
     exit_code: Optional[int] = None
     reason: Optional[str] = None

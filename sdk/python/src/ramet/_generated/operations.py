@@ -253,6 +253,31 @@ def resize_process(id: str, process: str, body: m.PtySize) -> Call[None]:
         body=body,
     )
 
+def list_contexts(id: str) -> Call[m.ContextList]:
+    """List interpreters."""
+    return Call(
+        "listContexts", "GET", f"/v1/sandboxes/{path_part(id)}/contexts", m.ContextList,
+    )
+
+def create_context(id: str, body: m.ContextCreate) -> Call[m.Context]:
+    """Start an interpreter."""
+    return Call(
+        "createContext", "POST", f"/v1/sandboxes/{path_part(id)}/contexts", m.Context,
+        body=body,
+    )
+
+def delete_context(id: str, context: str) -> Call[None]:
+    """End an interpreter."""
+    return Call(
+        "deleteContext", "DELETE", f"/v1/sandboxes/{path_part(id)}/contexts/{path_part(context)}", None,
+    )
+
+def restart_context(id: str, context: str) -> Call[m.Context]:
+    """Replace an interpreter by a new one."""
+    return Call(
+        "restartContext", "POST", f"/v1/sandboxes/{path_part(id)}/contexts/{path_part(context)}/restart", m.Context,
+    )
+
 def read_file(id: str, *, path: str, user: Optional[str] = None) -> Raw:
     """Read a file."""
     return Raw(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Dict, Mapping, Optional
+from typing import Any, Iterator, Dict, Mapping, Optional, Union
 
 from .. import errors
 from .._generated import models as m
@@ -20,6 +20,7 @@ from ..results import (
     parse_event,
 )
 from ._kit import Callback, Source, emit
+from .contexts import context_id
 from .transport import Answer, Holder, Stream, Transport
 
 
@@ -91,9 +92,19 @@ class Code:
 def exec_request(
     code: str,
     language: Optional[str],
+    context: Union[str, m.Context, None],
     timeout: Optional[float],
     env: Optional[Dict[str, str]],
     cwd: Optional[str],
     user: Optional[str],
 ) -> m.ExecRequest:
-    return m.ExecRequest(code=code, language=language, timeout_s=timeout, env=env, cwd=cwd, user=user, format="chunks")
+    return m.ExecRequest(
+        code=code,
+        language=language,
+        context=None if context is None else context_id(context),
+        timeout_s=timeout,
+        env=env,
+        cwd=cwd,
+        user=user,
+        format="chunks",
+    )

@@ -18,6 +18,7 @@ from ._kit import Callback, entering
 from .client import Ramet
 from .code import Code, exec_request
 from .commands import Commands
+from .contexts import Contexts
 from .events import follow_events
 from .files import Files
 from .ports import Ports
@@ -48,6 +49,7 @@ class Sandbox:
         """The record of the sandbox, as it was last seen; ``refresh`` looks anew."""
         self.files = Files(client.transport, info.id)
         self.commands = Commands(client.transport, info.id)
+        self.contexts = Contexts(client.transport, info.id)
         self.pty = Pty(client.transport, info.id)
         self.ports = Ports(client.transport, info.id)
         self.checkpoints = Checkpoints(self, client)
@@ -213,6 +215,7 @@ class Sandbox:
         code: str,
         *,
         language: Optional[str] = None,
+        context: Union[str, m.Context, None] = None,
         timeout: Optional[float] = None,
         env: Optional[Dict[str, str]] = None,
         cwd: Optional[str] = None,
@@ -223,12 +226,12 @@ class Sandbox:
         on_error: Optional[Callback[ExecutionError]] = None,
     ) -> Execution:
         """Runs code and returns what it did. Python (the default) runs in the sandbox's one interpreter: variables and imports are there
-        at the next call. ``bash`` is a new process each time.
+        at the next call. ``javascript`` has an interpreter of that kind too, ``bash`` is a new process each time. With ``context`` the code runs in that one of ``contexts``.
 
         An exception of the code is in ``error``, and none of Python's; ``check()`` makes it one. After ``timeout`` seconds the code is interrupted, and so
         it is when the caller goes away. ``env`` and ``cwd`` are those of this call.
         """
-        request = exec_request(code, language, timeout, env, cwd, user)
+        request = exec_request(code, language, context, timeout, env, cwd, user)
         return self._code.run(request, on_stdout, on_stderr, on_result, on_error)
 
     def run_code_stream(
@@ -236,6 +239,7 @@ class Sandbox:
         code: str,
         *,
         language: Optional[str] = None,
+        context: Union[str, m.Context, None] = None,
         timeout: Optional[float] = None,
         env: Optional[Dict[str, str]] = None,
         cwd: Optional[str] = None,
@@ -243,7 +247,7 @@ class Sandbox:
     ) -> Stream[ExecutionEvent]:
         """Runs code and yields what it does as it comes; the last event is ``Exit``. The code starts when the first
         event is asked for, and is interrupted when the stream is closed before its end."""
-        return self._code.stream(exec_request(code, language, timeout, env, cwd, user))
+        return self._code.stream(exec_request(code, language, context, timeout, env, cwd, user))
 
     def fork(
         self, n: int = 1, *, reseed: Optional[bool] = None, idempotency_key: Optional[str] = None
