@@ -54,12 +54,23 @@ down: build ## stop the server
 	@$(BIN)/ramet down
 
 .PHONY: test
-test: test-unit test-package test-integration ## every test: fast ones, the package, then real VMs
+test: test-unit test-sdk test-package test-integration ## every test: fast ones, the SDKs, the package, then real VMs
 
 .PHONY: test-unit
 test-unit: test-deps build $(TOOLBIN)/.built ## tests without virtual machines
 	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python RAMET_TEST_PEBBLE=$(TOOLBIN)/pebble $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
 	@scripts/no-skips .cache/unit.json
+
+.PHONY: test-sdk
+test-sdk: test-sdk-python ## tests of the SDKs
+
+.PHONY: test-sdk-python
+test-sdk-python: test-deps ## types and tests of the Python SDK, against machines that are processes of this host
+	@sdk/python/tools/test
+
+.PHONY: generate-sdk
+generate-sdk: ## generate the parts of the SDKs that come from api/openapi.yaml
+	@sdk/python/tools/generate
 
 .PHONY: test-package
 test-package: test-deps package ## tests of the Debian package, in a system of its own (as root)

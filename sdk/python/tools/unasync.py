@@ -64,6 +64,8 @@ def text(source: str) -> str:
             swallow = True
         elif t.type == tokenize.NAME:
             out.append(word(t.string))
+        elif t.type == tokenize.STRING and t.string[0] in "fF" and "await " in t.string:
+            raise ValueError(f"line {row}: an await inside of a string is not seen by every version of Python")
         elif t.type == tokenize.STRING:  # annotations in quotes, and what documentation names
             out.append(re.sub(r"\b_?Async[A-Z]\w+", lambda found: word(found[0]), t.string))
         else:

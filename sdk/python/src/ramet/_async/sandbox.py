@@ -284,7 +284,8 @@ class AsyncSandbox:
 
     async def preview_url(self, port: int) -> str:
         """The URL of a port of the sandbox."""
-        return f"{self.client.url.split(':', 1)[0]}://{await self.get_host(port)}"
+        host = await self.get_host(port)
+        return f"{self.client.url.split(':', 1)[0]}://{host}"
 
     async def metrics(self) -> m.Metrics:
         """What it uses, as the guest sees it and as it costs the host."""

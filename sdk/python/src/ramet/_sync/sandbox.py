@@ -285,7 +285,8 @@ class Sandbox:
 
     def preview_url(self, port: int) -> str:
         """The URL of a port of the sandbox."""
-        return f"{self.client.url.split(':', 1)[0]}://{self.get_host(port)}"
+        host = self.get_host(port)
+        return f"{self.client.url.split(':', 1)[0]}://{host}"
 
     def metrics(self) -> m.Metrics:
         """What it uses, as the guest sees it and as it costs the host."""
