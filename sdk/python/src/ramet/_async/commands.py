@@ -193,7 +193,8 @@ class AsyncCommandHandle:
                     await emit(on_stderr, event.text)
 
     def call_back(self, on_stdout: Optional[Callback[str]], on_stderr: Optional[Callback[str]]) -> None:
-        """Calls back with what it says from now on, beside the caller; ``wait`` is then for its end alone."""
+        """Calls back with what it says from now on, beside the caller; ``wait`` is then for its end alone, and
+        raises what a callback raised."""
         holder = self._renew()
         self._background = Background(lambda: self._drain(holder, on_stdout, on_stderr))
 

@@ -72,6 +72,10 @@ class AsyncTransport:
         self._http = httpx.AsyncClient(transport=transport, headers=headers, trust_env=False)
         self._extensions = {"sni_hostname": LOCAL_NAME} if config.local_certificate else {}
 
+    @property
+    def closed(self) -> bool:
+        return self._http.is_closed
+
     async def close(self) -> None:
         await self._http.aclose()
 
@@ -139,6 +143,8 @@ class AsyncTransport:
                 response = await self._http.send(out, stream=True)
             except (httpx.TransportError, ssl.SSLError) as e:
                 error = self.failure(e)
+                if content is not None and isinstance(error, errors.ConnectionError) and error.may_have_run:
+                    error.hint = "the server may have refused it before all of it was sent; look before you repeat it"
                 if repeatable and isinstance(error, errors.ConnectionError) and error.may_have_run:
                     repeatable = False  # once
                     continue

@@ -73,6 +73,10 @@ class Transport:
         self._http = httpx.Client(transport=transport, headers=headers, trust_env=False)
         self._extensions = {"sni_hostname": LOCAL_NAME} if config.local_certificate else {}
 
+    @property
+    def closed(self) -> bool:
+        return self._http.is_closed
+
     def close(self) -> None:
         self._http.close()
 
@@ -140,6 +144,8 @@ class Transport:
                 response = self._http.send(out, stream=True)
             except (httpx.TransportError, ssl.SSLError) as e:
                 error = self.failure(e)
+                if content is not None and isinstance(error, errors.ConnectionError) and error.may_have_run:
+                    error.hint = "the server may have refused it before all of it was sent; look before you repeat it"
                 if repeatable and isinstance(error, errors.ConnectionError) and error.may_have_run:
                     repeatable = False  # once
                     continue
