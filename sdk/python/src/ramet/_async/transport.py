@@ -17,7 +17,7 @@ import httpx
 
 from .. import errors
 from .._calls import Call, Request
-from .._codec import DecodeError, as_object, decode, encode
+from .._codec import as_object, decode, encode
 from .._config import LOCAL_NAME, Config
 from .._version import __version__
 from ._kit import Content, Source, pieces
@@ -90,7 +90,7 @@ class AsyncTransport:
                 return body.decode(errors="replace")  # type: ignore[return-value]
             value: T = decode(call.answer, json.loads(body))
             return value
-        except (DecodeError, ValueError) as e:
+        except (errors.DecodeError, ValueError) as e:
             raise errors.ServerError(
                 f"{self.config.url} answered {call.operation} with what cannot be read: {e}",
                 code="unreadable_answer",
@@ -162,7 +162,7 @@ class AsyncTransport:
             async for chunk in response.aiter_bytes():
                 out += chunk
                 if len(out) > MAX_JSON:
-                    raise DecodeError(f"it is longer than {MAX_JSON >> 20} MiB")
+                    raise errors.DecodeError(f"it is longer than {MAX_JSON >> 20} MiB")
         except httpx.TransportError as e:
             raise self.failure(e) from e
         return bytes(out)
@@ -248,7 +248,7 @@ class AsyncAnswer:
             pending.append(chunk[start:])
             size += len(chunk) - start
             if size > MAX_LINE:
-                raise DecodeError(f"a line of the stream is longer than {MAX_LINE >> 20} MiB")
+                raise errors.DecodeError(f"a line of the stream is longer than {MAX_LINE >> 20} MiB")
 
     async def objects(self) -> AsyncIterator[Any]:
         """The JSON objects of a stream of lines. Its end is an error: whoever reads stops at the last event."""
@@ -269,7 +269,7 @@ class AsyncAnswer:
         try:
             out: T = decode(kind, value)
             return out
-        except DecodeError as e:
+        except errors.DecodeError as e:
             raise errors.ServerError(f"{self._transport.config.url} sent what cannot be read: {e}", code="unreadable_answer") from e
 
     async def finish(self) -> None:

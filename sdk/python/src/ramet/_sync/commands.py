@@ -100,7 +100,8 @@ class Processes:
                     for line in answer.objects():
                         failures = 0
                         event = read_event(line, run_id)
-                        seq = int(line.get("seq", from_seq))
+                        number = line.get("seq")
+                        seq = number if isinstance(number, int) else from_seq
                         from_seq, latest = seq + 1, False
                         if isinstance(event, Exit):
                             answer.finish()
