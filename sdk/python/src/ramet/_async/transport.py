@@ -16,7 +16,7 @@ from typing import Any, AsyncIterator, Generic, List, Optional, Sequence, Tuple,
 import httpx
 
 from .. import errors
-from .._calls import Call, Request
+from .._calls import Call, Raw, Request
 from .._codec import as_object, decode, encode
 from .._config import LOCAL_NAME, Config
 from .._version import __version__
@@ -30,13 +30,14 @@ MAX_REST = 64 << 10
 
 
 def socket_options() -> "List[Tuple[int, int, int]]":
-    """No waiting for more to send, and a peer that is gone is noticed within a minute."""
+    """No waiting for more to send, and a peer that is gone is noticed: within a minute, or in five when something
+    was on its way to it. A shorter time for that would also end an upload that somebody takes slowly."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (
         ("TCP_KEEPIDLE" if sys.platform != "darwin" else "TCP_KEEPALIVE", 15),
         ("TCP_KEEPINTVL", 5),
         ("TCP_KEEPCNT", 4),
-        ("TCP_USER_TIMEOUT", 35_000),
+        ("TCP_USER_TIMEOUT", 300_000),
     ):
         if hasattr(socket, name):
             options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
@@ -51,14 +52,15 @@ class AsyncTransport:
     ) -> None:
         self.config = config
         self._stream_timeout = stream_timeout
-        self._plain = httpx.Timeout(connect=connect_timeout, read=request_timeout, write=stream_timeout, pool=None)
-        self._stream = httpx.Timeout(connect=connect_timeout, read=None, write=stream_timeout, pool=None)
+        self._plain = httpx.Timeout(connect=connect_timeout, read=request_timeout, write=None, pool=None)
+        self._stream = httpx.Timeout(connect=connect_timeout, read=None, write=None, pool=None)
         headers = {"User-Agent": f"ramet-python/{__version__}"}
         if config.api_key:
             headers["Authorization"] = f"Bearer {config.api_key}"
         if not wake:
             headers["X-Ramet-Wake"] = "never"
-        verify: "ssl.SSLContext | bool" = config.ssl_context() if config.url.startswith("https:") else True
+        # Without TLS there is nothing to verify; reading the authorities would take longer than a create.
+        verify: "ssl.SSLContext | bool" = config.ssl_context() if config.url.startswith("https:") else False
         try:
             transport = httpx.AsyncHTTPTransport(
                 verify=verify,
@@ -105,9 +107,11 @@ class AsyncTransport:
         """Makes a call whose answer is a stream."""
         response = await self._send(request, content, self._stream)
         # Before the answer begins a sandbox may wake or boot, which takes as long as it takes. From here on the
-        # server says something every 10 seconds. httpx has no way to say that, but looks here when the body begins.
-        timeouts: Any = response.request.extensions["timeout"]
-        timeouts["read"] = self._stream_timeout
+        # server says something every 10 seconds, but in the bytes of files. httpx has no way to say that, but looks
+        # here when the body begins.
+        if not isinstance(request, Raw):
+            timeouts: Any = response.request.extensions["timeout"]
+            timeouts["read"] = self._stream_timeout
         return AsyncAnswer(self, response)
 
     async def upgrade(self, request: Request) -> httpx.Response:

@@ -17,7 +17,7 @@ from typing import Any, Iterator, Generic, List, Optional, Sequence, Tuple, Type
 import httpx
 
 from .. import errors
-from .._calls import Call, Request
+from .._calls import Call, Raw, Request
 from .._codec import as_object, decode, encode
 from .._config import LOCAL_NAME, Config
 from .._version import __version__
@@ -31,13 +31,14 @@ MAX_REST = 64 << 10
 
 
 def socket_options() -> "List[Tuple[int, int, int]]":
-    """No waiting for more to send, and a peer that is gone is noticed within a minute."""
+    """No waiting for more to send, and a peer that is gone is noticed: within a minute, or in five when something
+    was on its way to it. A shorter time for that would also end an upload that somebody takes slowly."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (
         ("TCP_KEEPIDLE" if sys.platform != "darwin" else "TCP_KEEPALIVE", 15),
         ("TCP_KEEPINTVL", 5),
         ("TCP_KEEPCNT", 4),
-        ("TCP_USER_TIMEOUT", 35_000),
+        ("TCP_USER_TIMEOUT", 300_000),
     ):
         if hasattr(socket, name):
             options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
@@ -52,14 +53,15 @@ class Transport:
     ) -> None:
         self.config = config
         self._stream_timeout = stream_timeout
-        self._plain = httpx.Timeout(connect=connect_timeout, read=request_timeout, write=stream_timeout, pool=None)
-        self._stream = httpx.Timeout(connect=connect_timeout, read=None, write=stream_timeout, pool=None)
+        self._plain = httpx.Timeout(connect=connect_timeout, read=request_timeout, write=None, pool=None)
+        self._stream = httpx.Timeout(connect=connect_timeout, read=None, write=None, pool=None)
         headers = {"User-Agent": f"ramet-python/{__version__}"}
         if config.api_key:
             headers["Authorization"] = f"Bearer {config.api_key}"
         if not wake:
             headers["X-Ramet-Wake"] = "never"
-        verify: "ssl.SSLContext | bool" = config.ssl_context() if config.url.startswith("https:") else True
+        # Without TLS there is nothing to verify; reading the authorities would take longer than a create.
+        verify: "ssl.SSLContext | bool" = config.ssl_context() if config.url.startswith("https:") else False
         try:
             transport = httpx.HTTPTransport(
                 verify=verify,
@@ -106,9 +108,11 @@ class Transport:
         """Makes a call whose answer is a stream."""
         response = self._send(request, content, self._stream)
         # Before the answer begins a sandbox may wake or boot, which takes as long as it takes. From here on the
-        # server says something every 10 seconds. httpx has no way to say that, but looks here when the body begins.
-        timeouts: Any = response.request.extensions["timeout"]
-        timeouts["read"] = self._stream_timeout
+        # server says something every 10 seconds, but in the bytes of files. httpx has no way to say that, but looks
+        # here when the body begins.
+        if not isinstance(request, Raw):
+            timeouts: Any = response.request.extensions["timeout"]
+            timeouts["read"] = self._stream_timeout
         return Answer(self, response)
 
     def upgrade(self, request: Request) -> httpx.Response:
