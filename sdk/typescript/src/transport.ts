@@ -10,7 +10,6 @@ export type Data =
   | ReadableStream<Uint8Array>
   | AsyncIterable<Uint8Array | string>
 
-/** @internal */
 export interface TransportRequest {
   method: string
   url: string
@@ -21,25 +20,23 @@ export interface TransportRequest {
   answerTimeout: number
 }
 
-/** @internal A body that is read once. Leaving the iteration early, or cancel, ends the connection. */
+/** A body that is read once. Leaving the iteration early, or cancel, ends the connection. */
 export interface ByteStream extends AsyncIterable<Uint8Array> {
   cancel(): void
 }
 
-/** @internal */
 export interface TransportResponse {
   status: number
   header(name: string): string | undefined
   body: ByteStream
 }
 
-/** @internal It rejects with a ConnectionError, a TimeoutError or the signal's reason. */
+/** It rejects with a ConnectionError, a TimeoutError or the signal's reason. */
 export interface Transport {
   send(request: TransportRequest): Promise<TransportResponse>
   close(): void
 }
 
-/** @internal */
 export interface TransportOptions {
   /** For messages. */
   base: string
@@ -50,7 +47,7 @@ export interface TransportOptions {
   serverName?: string
 }
 
-/** @internal A server of this machine that was found in its data directory. */
+/** A server of this machine that was found in its data directory. */
 export interface LocalServer {
   url: string
   apiKey?: string
@@ -58,7 +55,6 @@ export interface LocalServer {
   serverName?: string
 }
 
-/** @internal */
 export interface Platform {
   env(name: string): string | undefined
   /** The server of this machine; with a URL only if it is the one that listens there. */
