@@ -16,7 +16,7 @@ export interface Server {
   close(): Promise<void>
 }
 
-const script = fileURLToPath(new URL('../../../../scripts/fake-server', import.meta.url))
+const script = fileURLToPath(new URL('../../../scripts/fake-server', import.meta.url))
 
 export async function startServer(...args: string[]): Promise<Server> {
   const child = spawn(script, args, { stdio: ['pipe', 'pipe', 'inherit'] })

@@ -62,6 +62,7 @@ class NodeTransport implements Transport {
       const req = this.#request(request.url, { method: request.method, headers, agent: this.#agent })
       let connected = false
       let answered = false
+      let settled = false
       let res: http.IncomingMessage | undefined
       let connectTimer: NodeJS.Timeout | undefined
       let answerTimer: NodeJS.Timeout | undefined
@@ -72,6 +73,7 @@ class NodeTransport implements Transport {
         fail(signal?.reason)
       }
       const settle = () => {
+        settled = true
         clearTimeout(connectTimer)
         clearTimeout(answerTimer)
       }
@@ -83,21 +85,22 @@ class NodeTransport implements Transport {
       signal?.addEventListener('abort', onAbort, { once: true })
 
       const sent = () => {
-        clearTimeout(answerTimer)
+        if (settled) return
         answerTimer = setTimeout(() => {
           fail(noAnswer(this.#options.base, request.answerTimeout))
           req.destroy()
         }, request.answerTimeout)
       }
       const ready = () => {
-        connected = true
         clearTimeout(connectTimer)
+        if (settled) return
+        connected = true
         if (!stream) {
           sent()
           return
         }
         // A stream is read only now, so that it is whole for a second try to connect.
-        feed(req, stream, () => answered).then(sent, (err: unknown) => {
+        feed(req, stream, () => settled).then(sent, (err: unknown) => {
           if (answered) return
           fail(err)
           req.destroy()
