@@ -16,7 +16,7 @@ CLIENTS := $(CURDIR)/.cache/clients
 # Debian packages that a host needs to run Ramet.
 HOST_PACKAGES := qemu-system-x86 qemu-utils mmdebstrap e2fsprogs ca-certificates
 # And what the tests need besides.
-TEST_PACKAGES := ipython3 python3 python3-venv python3-matplotlib python3-numpy git curl iproute2 openssl crun systemd lintian
+TEST_PACKAGES := ipython3 python3 python3-venv python3-matplotlib python3-numpy python3-pandas fonts-wqy-microhei nodejs git curl iproute2 openssl crun systemd lintian
 
 .PHONY: help
 help: ## print the targets
@@ -54,12 +54,23 @@ down: build ## stop the server
 	@$(BIN)/ramet down
 
 .PHONY: test
-test: test-unit test-package test-integration ## every test: fast ones, the package, then real VMs
+test: test-unit test-sdk test-package test-integration ## every test: fast ones, the SDKs, the package, then real VMs
 
 .PHONY: test-unit
 test-unit: test-deps build $(TOOLBIN)/.built ## tests without virtual machines
 	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python RAMET_TEST_PEBBLE=$(TOOLBIN)/pebble $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
 	@scripts/no-skips .cache/unit.json
+
+.PHONY: test-sdk
+test-sdk: test-sdk-python ## tests of the SDKs
+
+.PHONY: test-sdk-python
+test-sdk-python: test-deps ## types and tests of the Python SDK, against machines that are processes of this host
+	@sdk/python/tools/test
+
+.PHONY: generate-sdk
+generate-sdk: ## generate the parts of the SDKs that come from api/openapi.yaml
+	@sdk/python/tools/generate
 
 .PHONY: test-package
 test-package: test-deps package ## tests of the Debian package, in a system of its own (as root)
@@ -99,7 +110,8 @@ fmt: $(TOOLBIN)/.built ## format the code
 .PHONY: generate
 generate: $(TOOLBIN)/.built ## generate code from api/ (needs protoc)
 	PATH=$(TOOLBIN):$$PATH protoc -I api --go_out=. --go_opt=module=ramet.dev/ramet \
-		--connect-go_out=. --connect-go_opt=module=ramet.dev/ramet,simple api/agent/v1/agent.proto
+		--connect-go_out=. --connect-go_opt=module=ramet.dev/ramet,simple api/agent/v1/agent.proto \
+		api/envd/v1/process.proto api/envd/v1/filesystem.proto
 	$(GO) generate ./...
 
 $(TOOLBIN)/.built: tools/go.mod tools/go.sum

@@ -58,7 +58,7 @@ func requestOf(r control.StartRequest) (worker.Request, error) {
 	req := worker.Request{
 		Instance: sb.Instance, Template: sb.Template, TemplateHash: sb.TemplateHash, Shape: sb.Shape, Policy: policy,
 		Identity: worker.Identity{Env: sb.Env},
-		Snapshot: r.Snapshot, ColdFallback: r.ColdFallback, KeepSeed: r.Wake || r.KeepSeed,
+		Snapshot: r.Snapshot, DiskOnly: r.Cold, ColdFallback: r.ColdFallback, KeepSeed: r.Wake || r.KeepSeed,
 	}
 	if sb.ID != "" {
 		req.Identity = worker.IdentityOf(sb.ID, sb.Env)

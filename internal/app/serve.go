@@ -13,6 +13,9 @@ import (
 	"os"
 	"strings"
 
+	"ramet.dev/ramet/internal/compat/e2b"
+	"ramet.dev/ramet/internal/compat/e2b/envd"
+	"ramet.dev/ramet/internal/compat/e2b/interpreter"
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/httpapi"
 	"ramet.dev/ramet/internal/sandbox"
@@ -149,6 +152,31 @@ func (a *App) requireKey(ctx context.Context) error {
 // URL is where the server is reached from this host.
 func (a *App) URL() string { return config.ListenURL(a.ln.Addr().String(), a.cfg.TLS.Enabled()) }
 
+// previewDomain is where the ports of sandboxes are reached. Without a setting there is one
+// for those on this host only.
+func (a *App) previewDomain() string {
+	if a.cfg.Domain != "" {
+		return a.cfg.Domain
+	}
+	_, port, err := net.SplitHostPort(a.ln.Addr().String())
+	if err != nil {
+		return ""
+	}
+	return net.JoinHostPort("localhost", port)
+}
+
+// surfaces returns the handler of the listener, which serves all surfaces.
+func (a *App) surfaces(api *httpapi.Server, seed []byte, inside *envd.Server, code *interpreter.Server) http.Handler {
+	cfg := e2b.Config{
+		Control: a.control, Front: api, Log: a.log, Seed: seed, Domain: a.cfg.Domain, Template: a.cfg.Template,
+		Envd: inside, Interpreter: code,
+	}
+	if config.Loopback(a.cfg.Listen) {
+		cfg.Domain = a.previewDomain()
+	}
+	return api.Around(e2b.New(cfg).Route(api.Native()))
+}
+
 // Run serves until ctx ends, then lets open calls finish for a while.
 func (a *App) Run(ctx context.Context) error {
 	api := httpapi.New(httpapi.Config{
@@ -158,10 +186,19 @@ func (a *App) Run(ctx context.Context) error {
 		Info: httpapi.Info{
 			Version: a.version, Driver: a.driver.Name(),
 			Region: a.cfg.Region, Node: a.cfg.Node, PID: os.Getpid(),
+			PreviewDomain: a.previewDomain(),
 		},
 		Capacity: a.worker.Capacity,
 	})
+	seed, err := a.records.Secret(ctx, "traffic")
+	if err != nil {
+		return err
+	}
+	inside := envd.New(envd.Config{Control: a.control, Log: a.log})
+	defer inside.Close()
+	code := interpreter.New(interpreter.Config{Control: a.control, Log: a.log})
 	server := api.HTTPServer()
+	server.Handler = a.surfaces(api, seed, inside, code)
 	serve := func() error { return server.Serve(a.ln) }
 	info, err := config.ThisProcess(a.URL(), a.version)
 	if err != nil {
@@ -199,6 +236,8 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	a.log.Info("shutting down")
 	api.Drain()
+	inside.Drain()
+	code.Drain()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := server.Shutdown(drain); err != nil {

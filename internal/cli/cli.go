@@ -96,6 +96,7 @@ own, in which a Python interpreter lives across calls.
   id=$(ramet create)              make a sandbox that stays
   ramet run --sandbox $id 'x = 1' run in it; variables live on from call to call
   ramet exec $id -- ls -l /       run a program in it
+  ramet shell $id                 open a terminal in it
   ramet cp data.csv $id:/root/    copy files into it
   ramet fork $id -n 3             make three more of it, with all that runs in it
   ramet rm $id                    remove it
@@ -109,7 +110,7 @@ const exitCodesHelp = `Exit codes:
   2      wrong usage: an unknown flag or command, a missing or bad argument
   3      no server answers
   130    ended by Ctrl-C (128 + N: by signal N)
-'run' and 'exec' end with the exit code of what they ran, and otherwise with
+'run', 'exec' and 'shell' end with the exit code of what they ran, or else with
   2      wrong usage
   124    its time was over (--timeout)
   125    Ramet failed: no server, no such sandbox, the connection was lost
@@ -154,10 +155,11 @@ func (p *program) newRoot() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.doctorCommand(), p.benchCommand(), p.configCommand(),
+	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.envCommand(), p.doctorCommand(), p.benchCommand(), p.configCommand(),
 		p.backupCommand(), p.restoreCommand(), p.duCommand(), p.gcCommand(), p.bugreportCommand())
-	add("sandboxes", p.createCommand(), p.runCommand(), p.execCommand(), p.cpCommand(),
-		p.lsCommand(), p.getCommand(), p.updateCommand(), p.egressCommand(), p.rmCommand(), p.consoleCommand(), p.eventsCommand())
+	add("sandboxes", p.createCommand(), p.runCommand(), p.contextCommand(), p.execCommand(), p.shellCommand(), p.cpCommand(),
+		p.lsCommand(), p.getCommand(), p.updateCommand(), p.egressCommand(), p.portCommand(), p.rmCommand(), p.logsCommand(), p.consoleCommand(),
+		p.eventsCommand())
 	add("state", p.forkCommand(), p.mergeCommand(), p.hibernateCommand(), p.wakeCommand(), p.checkpointCommand(), p.spaceCommand(),
 		p.treeCommand(), p.diffCommand())
 	add("manage", p.templateCommand(), p.keysCommand(), p.projectCommand())

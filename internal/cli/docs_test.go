@@ -52,6 +52,7 @@ func TestJSONIsDocumented(t *testing.T) {
 	doc := string(raw)
 	for _, v := range []any{
 		v1.Sandbox{},
+		v1.Context{},
 		v1.Metrics{},
 		v1.HostMetrics{},
 		v1.Template{},
@@ -70,9 +71,11 @@ func TestJSONIsDocumented(t *testing.T) {
 		v1.TemplateUsage{},
 		v1.EgressPolicy{},
 		egressJSON{},
+		forwardJSON{},
 		statusJSON{},
 		runResultJSON{},
 		runErrorJSON{},
+		logLine{},
 		settingJSON{},
 		doctor.Report{},
 		doctor.Result{},

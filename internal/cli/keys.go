@@ -27,7 +27,7 @@ server's own machine has a key of its own, in the data directory.`,
 
 func (p *program) keysCreateCommand() *cobra.Command {
 	var asJSON bool
-	var name, project string
+	var name, project, format string
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create an API key and print its secret, once",
@@ -35,8 +35,12 @@ func (p *program) keysCreateCommand() *cobra.Command {
 there; nobody can show it again.
 
 A key belongs to a project and sees only what is that project's. The server's own
-key makes keys of any project, and makes the project when it is new.`,
+key makes keys of any project, and makes the project when it is new.
+
+Some clients take keys of one shape only: E2B's want e2b_ and hexadecimal digits,
+which --format e2b makes. A key works for every client that takes its shape.`,
 		Example: `  ramet keys create --name ci
+  ramet keys create --format e2b
   ramet keys create --project team-a --name ci
   export RAMET_API_KEY=$(ramet keys create --name laptop)
   ramet keys create --json | jq -r .id`,
@@ -47,7 +51,7 @@ key makes keys of any project, and makes the project when it is new.`,
 			if err != nil {
 				return err
 			}
-			k, err := c.CreateKey(ctx, name, project)
+			k, err := c.CreateKey(ctx, name, project, format)
 			if err != nil {
 				return fmt.Errorf("create a key: %w", err)
 			}
@@ -65,6 +69,9 @@ key makes keys of any project, and makes the project when it is new.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the key as JSON, its secret included")
 	nameValue(cmd.Flags(), "name", "NAME")
 	cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions)
+	cmd.Flags().StringVar(&format, "format", "", "shape of the secret: ramet (default) or e2b")
+	nameValue(cmd.Flags(), "format", "NAME")
+	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"ramet", "e2b"}, cobra.ShellCompDirectiveNoFileComp))
 	p.addProjectFlag(cmd, &project, "project that the key belongs to (default: the caller's own)")
 	return cmd
 }

@@ -16,6 +16,7 @@ import (
 type runOptions struct {
 	sandbox  string
 	language string
+	context  string
 	cwd      string
 	user     string
 	timeout  time.Duration
@@ -37,14 +38,15 @@ func (p *program) runCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run [flags] CODE|-",
-		Short: "Run Python or bash in a sandbox",
+		Short: "Run Python, JavaScript or bash in a sandbox",
 		Long: `Run code in a sandbox and show its output as it comes. "-" reads the code from
 standard input.
 
 Without --sandbox a sandbox is made for this call and removed after it, also
 after Ctrl-C. With --sandbox ID the code runs in that sandbox, which stays:
-Python runs in its one interpreter, where variables, imports and open files live
-on from call to call. Bash is a fresh process each time.
+Python and JavaScript run in its interpreters, where variables, imports and open
+files live on from call to call. Bash is a fresh process each time. With --context
+the code runs in an interpreter that 'ramet context create' has made.
 
 As in an interactive Python the value of the last expression is shown. Ctrl-C
 interrupts the code as it would on your own machine (KeyboardInterrupt); a second
@@ -57,6 +59,7 @@ N. Ramet's own: 2 wrong usage, 124 --timeout was over, 125 Ramet failed.`,
   ramet run --lang bash 'uname -a; df -h /'
   ramet run --sandbox 3f2a 'import pandas as pd; df = pd.read_csv("data.csv")'
   ramet run --sandbox 3f2a 'df.describe()'
+  ramet run --lang javascript 'await fetch("https://example.com")'
   ramet run --no-egress --timeout 10s --json - < untrusted.py`,
 		Args: exactly(1, "CODE, or - to read it from standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,7 +71,8 @@ N. Ramet's own: 2 wrong usage, 124 --timeout was over, 125 Ramet failed.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.sandbox, "sandbox", "s", "", "run in this sandbox instead of one made for the call")
-	f.StringVarP(&o.language, "lang", "l", "python", "language: python or bash")
+	f.StringVarP(&o.language, "lang", "l", "", "language: python, javascript or bash (default python, or that of --context)")
+	f.StringVar(&o.context, "context", "", "interpreter of the sandbox to run in")
 	f.StringVar(&o.cwd, "cwd", "", "working directory for this call")
 	f.StringVarP(&o.user, "user", "u", "", "user of the sandbox to run as; only for bash (default root)")
 	f.DurationVarP(&o.timeout, "timeout", "t", 0, "interrupt the code after this time, such as 10s (default: never)")
@@ -77,12 +81,15 @@ N. Ramet's own: 2 wrong usage, 124 --timeout was over, 125 Ramet failed.`,
 	addNoWake(cmd, &o.noWake)
 	o.env.add(cmd, "for this call")
 	o.shape.add(p, cmd)
-	for name, arg := range map[string]string{"sandbox": "ID", "lang": "NAME", "cwd": "DIR", "user": "NAME", "timeout": "TIME"} {
+	for name, arg := range map[string]string{"sandbox": "ID", "lang": "NAME", "context": "CONTEXT", "cwd": "DIR", "user": "NAME", "timeout": "TIME"} {
 		nameValue(f, name, arg)
 	}
 	f.Lookup("timeout").DefValue = ""
 	cmd.RegisterFlagCompletionFunc("sandbox", p.completeIDs)
-	cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions([]string{"python", "bash"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions([]string{"python", "javascript", "bash"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("context", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return p.contextsOf(cmd, o.sandbox), cobra.ShellCompDirectiveNoFileComp
+	})
 	cmd.RegisterFlagCompletionFunc("user", cobra.FixedCompletions([]string{"root", "user", "sandbox"}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"cwd", "timeout"} {
 		cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
@@ -147,6 +154,9 @@ func (p *program) runRequests(cmd *cobra.Command, o runOptions, code string) (v1
 			}
 		}
 	}
+	if o.context != "" && o.sandbox == "" {
+		return req, create, usageErrorf("--context names an interpreter of a sandbox; name that by --sandbox")
+	}
 	env, err := o.env.values()
 	if err != nil {
 		return req, create, err
@@ -163,7 +173,7 @@ func (p *program) runRequests(cmd *cobra.Command, o runOptions, code string) (v1
 	}
 	seconds := o.timeout.Seconds()
 	req = v1.ExecRequest{
-		Code: code, Language: &o.language, Env: mapPtr(env),
+		Code: code, Language: ptr(o.language), Context: ptr(o.context), Env: mapPtr(env),
 		Cwd: ptr(o.cwd), User: ptr(o.user), TimeoutS: ptr(seconds),
 	}
 	return req, create, nil

@@ -25,6 +25,9 @@ import (
 type Client struct {
 	api *v1.Client
 	url string
+	// sockets is for WebSockets, which are HTTP/1.1; sign prepares every request.
+	sockets *http.Client
+	sign    v1.RequestEditorFn
 }
 
 // Error is an answer outside 2xx.
@@ -96,7 +99,9 @@ func New(base, key, userAgent string, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use the server at %s: %w", base, err)
 	}
-	return &Client{api: api, url: base}, nil
+	only1 := transport.Clone()
+	only1.ForceAttemptHTTP2, only1.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
+	return &Client{api: api, url: base, sockets: &http.Client{Transport: only1}, sign: sign}, nil
 }
 
 // URL returns the server's base URL.
@@ -319,10 +324,10 @@ func (c *Client) Keys(ctx context.Context, project string) ([]v1.Key, error) {
 	return list.Keys, nil
 }
 
-// CreateKey makes an API key of a project; "" is the caller's own. The answer is
-// the only place that ever holds its secret.
-func (c *Client) CreateKey(ctx context.Context, name, project string) (*v1.KeyCreated, error) {
-	resp, err := c.api.CreateKey(ctx, nil, v1.KeyCreate{Name: optional(name), Project: optional(project)})
+// CreateKey makes an API key of a project; "" is the caller's own. The format is that of
+// its secret, "" for our own. The answer is the only place that ever holds the secret.
+func (c *Client) CreateKey(ctx context.Context, name, project, format string) (*v1.KeyCreated, error) {
+	resp, err := c.api.CreateKey(ctx, nil, v1.KeyCreate{Name: optional(name), Project: optional(project), Format: optional(format)})
 	return decode[v1.KeyCreated](c, resp, err)
 }
 

@@ -217,6 +217,11 @@ func (c *Client) Signal(ctx context.Context, id, run, signal string) error {
 	return c.none(c.api.SignalProcess(ctx, id, run, v1.SignalRequest{Signal: name}))
 }
 
+// Resize sets the size of a run's terminal, in characters.
+func (c *Client) Resize(ctx context.Context, id, run string, size v1.PtySize) error {
+	return c.none(c.api.ResizeProcess(ctx, id, run, size))
+}
+
 // WriteStdin passes body to a program's standard input as it arrives, and its
 // end with eof.
 func (c *Client) WriteStdin(ctx context.Context, id, run string, body io.Reader, eof bool) error {

@@ -28,6 +28,9 @@ type Server struct {
 	Home string
 	// Listen is the address of the API, host:port.
 	Listen string
+	// Domain is where the ports of sandboxes are reached, below <port>-<id>; "" for
+	// localhost, on a loopback address.
+	Domain string
 	// NoAuth serves a loopback address without API keys.
 	NoAuth bool
 	// TLS says how the API is served over TLS.

@@ -262,7 +262,7 @@ func (r *Resolved) Server() Server {
 	span := func(key string) time.Duration { d, _ := ParseTime(text(key)); return d }
 	return Server{
 		PoolSize: poolSize, PoolShapes: shapes, WaitingMachines: count("waiting_machines"),
-		Home: text("home"), Listen: text("listen"), NoAuth: flag("no_auth"), InsecureListen: flag("insecure_listen"),
+		Home: text("home"), Listen: text("listen"), Domain: text("domain"), NoAuth: flag("no_auth"), InsecureListen: flag("insecure_listen"),
 		TLS: TLS{
 			CertFile: text("tls_cert"), KeyFile: text("tls_key"), ACMEDomains: domains, ACMEEmail: text("acme_email"),
 			ACMECA: text("acme_ca"), ACMECARoot: text("acme_ca_root"), ACMEHTTP: text("acme_http"),

@@ -101,6 +101,10 @@ func Settings() []Setting {
 			Help: "serve without API keys; only on a loopback address",
 		},
 		{
+			Key: "domain", Arg: "NAME", Default: "", check: checkDomain, Scope: ForServer,
+			Help: "domain below which the ports of sandboxes are reached, as <port>-<id>.NAME (default on a loopback address: localhost)",
+		},
+		{
 			Key: "tls_cert", Arg: "FILE", Default: "", check: checkAbsFile, Scope: ForServer,
 			Help: "serve HTTPS with this certificate and its chain, a PEM file; read again when it changes",
 		},

@@ -6,7 +6,9 @@ import (
 	"net/mail"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -56,6 +58,18 @@ func checkDomains(v string) error {
 	_, err := parseDomains(v)
 	return err
 }
+
+// checkDomain accepts a name, with a port behind it where that is not the one of the scheme.
+func checkDomain(v string) error {
+	host, port, found := strings.Cut(v, ":")
+	n, err := strconv.ParseUint(port, 10, 16)
+	if v == "" || domainRE.MatchString(host) && (!found || err == nil && n > 0) {
+		return nil
+	}
+	return fmt.Errorf("is %q, but must be a domain such as sandboxes.example.com, in lower case", v)
+}
+
+var domainRE = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 func checkEmail(v string) error {
 	if a, err := mail.ParseAddress(v); v != "" && (err != nil || a.Address != v) {

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -220,6 +221,21 @@ func (c *Control) cleanup() (context.Context, context.CancelFunc) {
 // Get returns a sandbox of a project.
 func (c *Control) Get(ctx context.Context, project string, id sandbox.ID) (sandbox.Sandbox, error) {
 	return c.store.Get(ctx, project, id)
+}
+
+// OfTraffic returns the sandbox that a connection to its ports names, of whatever project.
+// Whoever calls it lets nobody in who has no token of the sandbox.
+func (c *Control) OfTraffic(ctx context.Context, id sandbox.ID) (sandbox.Sandbox, error) {
+	return c.store.OfTraffic(ctx, id)
+}
+
+// LiveForTraffic lists the sandboxes of this node whose ports can be reached, for links that
+// name none but are signed with a token of one.
+func (c *Control) LiveForTraffic(ctx context.Context) ([]sandbox.Sandbox, error) {
+	list, err := c.store.OfNode(ctx, c.cfg.Node)
+	return slices.DeleteFunc(list, func(sb sandbox.Sandbox) bool {
+		return sb.State != sandbox.Running && !(sleeps(sb.State) && !sb.Deadline.ManualWake)
+	}), err
 }
 
 // ListOptions selects a page of sandboxes, Position is a place between pages.

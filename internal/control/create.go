@@ -201,6 +201,7 @@ func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox, r CreateReq
 	running, err := c.store.Transition(ctx, sb.ID, sandbox.Creating, sandbox.Running, store.Change{
 		Apply: func(r *sandbox.Sandbox) {
 			r.Instance, r.Isolation, r.BootNote = sb.Instance, started.Isolation, started.ColdBecause
+			r.Begin(time.Now())
 			if started.TemplateHash != "" {
 				r.TemplateHash = started.TemplateHash
 			}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -28,6 +29,9 @@ type ending struct {
 	cause, reason string
 	// only, when set, is the state that it holds for: a sandbox in another is left alone.
 	only sandbox.State
+	// check, when set, looks at the record in the transaction that begins the end, and may
+	// refuse it with its error.
+	check func(sandbox.Sandbox) error
 }
 
 func (c *Control) end(ctx context.Context, project string, id sandbox.ID, why ending) ([]sandbox.StepTime, error) {
@@ -44,6 +48,9 @@ func (c *Control) end(ctx context.Context, project string, id sandbox.ID, why en
 	}
 	select {
 	case <-op.done:
+		if why.check == nil && errors.Is(op.err, errMoreTime) {
+			return c.end(ctx, project, id, why) // it had joined a delete that did not come to be
+		}
 		return op.steps, op.err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the delete of sandbox %s: %w", id, context.Cause(ctx))
@@ -104,6 +111,7 @@ func (c *Control) runDelete(project string, id sandbox.ID, why ending) (steps []
 		default:
 			sb, err = c.store.Transition(ctx, id, sb.State, sandbox.Stopping, store.Change{
 				Begin: opDelete,
+				Check: why.check,
 				Apply: func(r *sandbox.Sandbox) {
 					if why.cause != causeDelete { // its owner is told
 						r.FailReason = why.reason

@@ -21,7 +21,8 @@ const MaxCode = 8 << 20
 // RunRequest is code to run.
 type RunRequest struct {
 	Code     string
-	Language string // "" is python
+	Language string // "" is that of the context, or python
+	Context  string // the interpreter to run in; "" is the language's own, and for bash a fresh process
 	Timeout  float64
 	Env      map[string]string
 	Cwd      string
@@ -37,6 +38,8 @@ type ProgramRequest struct {
 	Timeout float64
 	Stdin   bool
 	Detach  bool
+	Pty     *PtySize // run it on a terminal, which stands for stdin, stdout and stderr; nil: on pipes
+	Tag     string   // a name for its starter, told by Runs
 }
 
 // Stream is the events of a run. It has one reader.
@@ -51,24 +54,35 @@ type Stream struct {
 	events *connect.ServerStreamForClient[agentv1.Event]
 	// owned runs end with their stream.
 	owned bool
-	next  uint64 // sequence number of the event that comes next
-	ended bool   // exit was seen
-	heard bool   // something was received
+	first syscall.Signal // what they get at first
+	next  uint64         // sequence number of the event that comes next
+	ended bool           // exit was seen
+	heard bool           // something was received
+	// inContext: what is not found is the context.
+	inContext bool
 }
 
 // Run runs code. The run ends with its stream: see Stream.Close.
 func (c *Control) Run(ctx context.Context, project string, id sandbox.ID, r RunRequest) (*Stream, error) {
-	if r.Language == "" {
+	if r.Language == "" && r.Context == "" {
 		r.Language = "python"
 	}
-	if r.Language != "python" && r.Language != "bash" {
-		return nil, sandbox.Errorf(sandbox.Invalid, "invalid_language", "language %s is not known; use python or bash", shown(r.Language))
+	if r.Language != "" {
+		var err error
+		if r.Language, err = language(r.Language); err != nil {
+			return nil, err
+		}
+	}
+	if r.Context != "" {
+		if err := checkContext(r.Context); err != nil {
+			return nil, err
+		}
 	}
 	if len(r.Code) > MaxCode {
 		return nil, sandbox.Errorf(sandbox.Invalid, "code_too_large", "code has %d bytes; it can have %d, so upload it as a file", len(r.Code), MaxCode)
 	}
-	if r.User != "" && r.User != "root" && r.Language == "python" {
-		return nil, sandbox.Errorf(sandbox.Invalid, "invalid_user", "user is for bash; the Python interpreter runs as root")
+	if r.User != "" && r.User != "root" && (r.Language != "bash" || r.Context != "") {
+		return nil, sandbox.Errorf(sandbox.Invalid, "invalid_user", "user is for bash without a context; interpreters run as root")
 	}
 	timeout, err := checkRun(r.Timeout, r.Env, r.Cwd, r.User)
 	if err != nil {
@@ -76,10 +90,15 @@ func (c *Control) Run(ctx context.Context, project string, id sandbox.ID, r RunR
 	}
 	req := &agentv1.RunRequest{
 		Code: r.Code, Language: r.Language, Env: r.Env, Cwd: r.Cwd, TimeoutMillis: timeout, User: r.User, RunId: newRunID(),
+		Context: r.Context,
 	}
-	return c.follow(ctx, project, id, req.RunId, true, func(ctx context.Context, g Guest) (*connect.ServerStreamForClient[agentv1.Event], error) {
+	s, err := c.follow(ctx, project, id, req.RunId, true, func(ctx context.Context, g Guest) (*connect.ServerStreamForClient[agentv1.Event], error) {
 		return g.Exec().Run(ctx, req)
 	})
+	if s != nil {
+		s.inContext = r.Context != ""
+	}
+	return s, err
 }
 
 // StartProgram starts a program. Without Detach it ends with its stream: see Stream.Close.
@@ -98,15 +117,23 @@ func (c *Control) StartProgram(ctx context.Context, project string, id sandbox.I
 		return nil, sandbox.Errorf(sandbox.Invalid, "invalid_argv", "argv has %d bytes; it can have %d", size, 1<<20)
 	}
 	timeout, err := checkRun(r.Timeout, r.Env, r.Cwd, r.User)
-	if err != nil {
+	if err := firstOf(err, checkTag(r.Tag), checkPty(r.Pty)); err != nil {
 		return nil, err
 	}
 	req := &agentv1.StartRequest{
 		Argv: r.Argv, Env: r.Env, Cwd: r.Cwd, User: r.User, TimeoutMillis: timeout, Stdin: r.Stdin, Detach: r.Detach, RunId: newRunID(),
+		Pty: r.Pty.message(), Tag: r.Tag,
 	}
-	return c.follow(ctx, project, id, req.RunId, !r.Detach, func(ctx context.Context, g Guest) (*connect.ServerStreamForClient[agentv1.Event], error) {
+	s, err := c.follow(ctx, project, id, req.RunId, !r.Detach, func(ctx context.Context, g Guest) (*connect.ServerStreamForClient[agentv1.Event], error) {
+		if err := c.knowsTerminals(ctx, g, req); err != nil {
+			return nil, err
+		}
 		return g.Exec().Start(ctx, req)
 	})
+	if s != nil && r.Pty != nil {
+		s.first = syscall.SIGHUP // as when a window is closed; shells take no notice of SIGINT
+	}
+	return s, err
 }
 
 // Attach follows a run from a sequence number. Closing the stream does nothing to the run.
@@ -121,6 +148,17 @@ func (c *Control) Attach(ctx context.Context, project string, id sandbox.ID, run
 		s.next = from
 	}
 	return s, err
+}
+
+// Follow follows a run from what comes next: what happens after it has returned is
+// in the stream. Of a run that has ended that is its exit. Closing the stream does nothing to the run.
+func (c *Control) Follow(ctx context.Context, project string, id sandbox.ID, run string) (*Stream, error) {
+	if err := checkRunID(run); err != nil {
+		return nil, err
+	}
+	return c.follow(ctx, project, id, run, false, func(ctx context.Context, g Guest) (*connect.ServerStreamForClient[agentv1.Event], error) {
+		return g.Exec().Attach(ctx, &agentv1.AttachRequest{RunId: run, Latest: true})
+	})
 }
 
 func checkRun(seconds float64, env map[string]string, cwd, user string) (timeout int64, err error) {
@@ -169,7 +207,7 @@ func (c *Control) follow(ctx context.Context, project string, id sandbox.ID, run
 		}
 		return nil, err
 	}
-	return &Stream{Run: run, c: c, sb: sb, ctx: ctx, cancel: cancel, events: events, owned: owned}, nil
+	return &Stream{Run: run, c: c, sb: sb, ctx: ctx, cancel: cancel, events: events, owned: owned, first: syscall.SIGINT}, nil
 }
 
 // Next returns the next event, keep-alives left out, and io.EOF after the exit.
@@ -193,20 +231,25 @@ func (s *Stream) Next() (*agentv1.Event, error) {
 		return e, nil
 	}
 	if err := s.events.Err(); err != nil {
-		return nil, s.c.explain(s.ctx, s.sb, err)
+		err = s.c.explain(s.ctx, s.sb, err)
+		if s.inContext && !s.heard {
+			err = contextError(err)
+		}
+		return nil, err
 	}
 	// A stream that ends well without an exit is a broken promise; an exit is never made up.
 	return nil, sandbox.Errorf(sandbox.Unavailable, "stream_ended", "the sandbox ended the stream before the run had ended")
 }
 
-// Close ends the stream. A run that it owns and that still runs is interrupted
-// and, when it does not end within the kill delay, killed; Close does not wait for that.
+// Close ends the stream. A run that it owns and that still runs is interrupted (its
+// terminal, if it has one, is hung up) and, when it does not end within the kill delay, killed;
+// Close does not wait for that.
 func (s *Stream) Close() {
 	s.cancel()
 	_ = s.events.Close() // says only what the cancel did
 	if s.owned && !s.ended {
 		// At a shutdown nobody interrupts: the machine goes on or ends as a whole.
-		_ = s.c.spawn(func() { s.c.endRun(s.sb, s.Run, s.next) })
+		_ = s.c.spawn(func() { s.c.endRun(s.sb, s.Run, s.first, s.next) })
 	}
 }
 
@@ -217,19 +260,19 @@ const againUnheard = time.Second
 // the guest all the same. It tries twice, because the first signal may overtake the
 // start; a run that is not there costs nothing.
 func (c *Control) endUnheard(sb sandbox.Sandbox, run string) {
-	c.endRun(sb, run, 0)
+	c.endRun(sb, run, syscall.SIGINT, 0)
 	select {
 	case <-time.After(againUnheard):
-		c.endRun(sb, run, 0)
+		c.endRun(sb, run, syscall.SIGINT, 0)
 	case <-c.life.Done():
 	}
 }
 
 // endRun ends a run whose caller went away.
-func (c *Control) endRun(sb sandbox.Sandbox, run string, next uint64) {
+func (c *Control) endRun(sb sandbox.Sandbox, run string, first syscall.Signal, next uint64) {
 	ctx, cancel := context.WithTimeout(c.life, c.cfg.KillDelay+2*c.cfg.GuestTimeout)
 	defer cancel()
-	err := c.interruptThenKill(ctx, sb, run, next)
+	err := c.interruptThenKill(ctx, sb, run, first, next)
 	switch {
 	case err == nil, c.life.Err() != nil, !c.machines.Alive(sb.Instance):
 	case sandbox.KindOf(err) == sandbox.NotFound: // it ended by itself meanwhile
@@ -238,12 +281,12 @@ func (c *Control) endRun(sb sandbox.Sandbox, run string, next uint64) {
 	}
 }
 
-func (c *Control) interruptThenKill(ctx context.Context, sb sandbox.Sandbox, run string, next uint64) error {
+func (c *Control) interruptThenKill(ctx context.Context, sb sandbox.Sandbox, run string, first syscall.Signal, next uint64) error {
 	g, err := c.machines.Guest(ctx, sb.Instance)
 	if err != nil {
 		return err
 	}
-	if err := sendSignal(ctx, c, g, run, syscall.SIGINT); err != nil {
+	if err := sendSignal(ctx, c, g, run, first); err != nil {
 		return err
 	}
 	ended, err := c.awaitExit(ctx, g, run, next)
@@ -323,13 +366,13 @@ func (c *Control) Input(ctx context.Context, project string, id sandbox.ID, run 
 		if err != nil {
 			return 0, err
 		}
-		// The first message names the run, also when there is no input at all.
-		err = stream.Send(&agentv1.InputRequest{RunId: run})
-		if err == nil {
-			err = sendAll(r, inputChunk, func(b []byte) error { return stream.Send(&agentv1.InputRequest{RunId: run, Data: b}) })
-		}
-		if err == nil && eof {
-			err = stream.Send(&agentv1.InputRequest{RunId: run, Eof: true})
+		named := false // by a message, also when there is no input at all
+		err = sendAll(r, inputChunk, func(b []byte) error {
+			named = true
+			return stream.Send(&agentv1.InputRequest{RunId: run, Data: b})
+		})
+		if err == nil && (eof || !named) {
+			err = stream.Send(&agentv1.InputRequest{RunId: run, Eof: eof})
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return 0, err

@@ -139,7 +139,22 @@ func (c *Control) ReadArchive(ctx context.Context, project string, id sandbox.ID
 
 // WriteFile makes r the content of a file, as a whole at its end or not at all.
 func (c *Control) WriteFile(ctx context.Context, project string, id sandbox.ID, path, user string, mode uint32, parents bool, r io.Reader) (*FileInfo, error) {
-	if err := firstOf(checkPath("path", path), checkUser(user)); err != nil {
+	return c.WriteFileWith(ctx, project, id, path, WriteOptions{User: user, Mode: mode, Parents: parents}, r)
+}
+
+// WriteOptions say how a file is written.
+type WriteOptions struct {
+	User       string            // of the guest; empty: root
+	Mode       uint32            // permission bits; 0: the agent's default
+	Parents    bool              // make the directories above that are missing
+	Attributes map[string]string // extended attributes "user.*", without that prefix
+	// Owner, for root's writes: to whom the file and the directories made for it belong.
+	Owner string
+}
+
+// WriteFileWith is WriteFile with all that can be said of the file.
+func (c *Control) WriteFileWith(ctx context.Context, project string, id sandbox.ID, path string, o WriteOptions, r io.Reader) (*FileInfo, error) {
+	if err := firstOf(checkPath("path", path), checkUser(o.User), checkUser(o.Owner), checkAttributes(o.Attributes)); err != nil {
 		return nil, err
 	}
 	return call(ctx, c, project, id, func(ctx context.Context, g Guest) (*FileInfo, error) {
@@ -149,7 +164,7 @@ func (c *Control) WriteFile(ctx context.Context, project string, id sandbox.ID, 
 		if err != nil {
 			return nil, err
 		}
-		header := &agentv1.WriteHeader{Path: path, User: user, Mode: mode, MakeParents: parents}
+		header := &agentv1.WriteHeader{Path: path, User: o.User, Mode: o.Mode, MakeParents: o.Parents, Attributes: o.Attributes, Owner: o.Owner}
 		if err := sendFile(header, r, stream.Send); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}

@@ -18,6 +18,8 @@ type ForkRequest struct {
 	N int // children
 	// KeepSeed leaves the random number generators of the REPL as the parent has them.
 	KeepSeed bool
+	// EndAfter, when set, is how long the children run until their deadline. 0 is the parent's.
+	EndAfter time.Duration
 	// Idempotency is the tag of an idempotent call, see Once.
 	Idempotency string
 }
@@ -36,7 +38,7 @@ func (c *Control) Fork(ctx context.Context, project string, id sandbox.ID, r For
 	if r.N < 1 || r.N > MaxForks {
 		return ForkResult{}, sandbox.Errorf(sandbox.Invalid, "invalid_n", "n is %d; it can be 1 to %d", r.N, MaxForks)
 	}
-	if err := c.exists(ctx, project, id); err != nil {
+	if err := firstOf(checkTimer("ends_in_s", r.EndAfter), c.exists(ctx, project, id)); err != nil {
 		return ForkResult{}, err
 	}
 	if r.Idempotency != "" {
@@ -77,6 +79,9 @@ func (c *Control) runFork(ctx context.Context, parent sandbox.Sandbox, r ForkReq
 	children := make([]sandbox.Sandbox, r.N)
 	for i := range children {
 		children[i] = childOf(parent, r.Idempotency)
+		if r.EndAfter > 0 {
+			children[i].Deadline.After = r.EndAfter
+		}
 	}
 	forget := c.expect(children)
 	defer forget()
@@ -163,6 +168,7 @@ func (c *Control) commitFork(parent sandbox.Sandbox, children []sandbox.Sandbox,
 			End: true,
 			Apply: func(r *sandbox.Sandbox) {
 				r.Instance, r.BootNote = sb.Instance, s.ColdBecause
+				r.Begin(time.Now())
 				if s.Isolation != "" {
 					r.Isolation = s.Isolation
 				}

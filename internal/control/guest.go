@@ -20,7 +20,7 @@ func (c *Control) reach(ctx context.Context, project string, id sandbox.ID) (sb 
 			if !mayWake(ctx) {
 				return sb, nil, nil, errHibernated
 			}
-			if _, _, err = c.joinWake(ctx, sb); err != nil {
+			if _, _, err = c.joinWake(ctx, sb, WakeRequest{}); err != nil {
 				return sb, nil, nil, err
 			}
 			continue

@@ -22,6 +22,19 @@ var errSleptAway = sandbox.Errorf(sandbox.Conflict, "sandbox_hibernated",
 // sandbox_hibernated, and what they followed goes on after the wake. When it cannot be
 // written the sandbox goes on running. One that is hibernated already is returned as it is.
 func (c *Control) Hibernate(ctx context.Context, project string, id sandbox.ID) (sandbox.Sandbox, []sandbox.StepTime, error) {
+	return c.HibernateAs(ctx, project, id, HibernateRequest{})
+}
+
+// HibernateRequest says how to hibernate.
+type HibernateRequest struct {
+	// DiskOnly keeps the disk and not the memory: the wake is a boot.
+	DiskOnly bool
+	// Strict makes it a Conflict, already_hibernated, when the sandbox is hibernated already.
+	Strict bool
+}
+
+// HibernateAs is Hibernate as a request says.
+func (c *Control) HibernateAs(ctx context.Context, project string, id sandbox.ID, h HibernateRequest) (sandbox.Sandbox, []sandbox.StepTime, error) {
 	if err := c.exists(ctx, project, id); err != nil {
 		return sandbox.Sandbox{}, nil, err
 	}
@@ -31,7 +44,13 @@ func (c *Control) Hibernate(ctx context.Context, project string, id sandbox.ID) 
 	}
 	r, err := run(ctx, c, []sandbox.ID{id}, func(ctx context.Context) (r result, err error) {
 		defer c.observe("hibernate", time.Now(), &err)
-		if r.sb, err = c.store.Get(ctx, project, id); err != nil || r.sb.State == sandbox.Hibernated {
+		if r.sb, err = c.store.Get(ctx, project, id); err != nil {
+			return r, err
+		}
+		if r.sb.State == sandbox.Hibernated {
+			if h.Strict {
+				err = sandbox.Errorf(sandbox.Conflict, "already_hibernated", "the sandbox is hibernated already")
+			}
 			return r, err
 		}
 		if err = usable(r.sb); err != nil {
@@ -39,15 +58,23 @@ func (c *Control) Hibernate(ctx context.Context, project string, id sandbox.ID) 
 		}
 		release := c.lives.hold(r.sb)
 		defer release()
-		r.sb, r.steps, err = c.freeze(ctx, r.sb, sandbox.UseHibernation, ending{cause: causeHibernate, reason: "it was asked for"})
+		r.sb, r.steps, err = c.freeze(ctx, r.sb, sandbox.UseHibernation, saveKind(h.DiskOnly), ending{cause: causeHibernate, reason: "it was asked for"})
 		return r, err
 	}, nil)
 	return r.sb, r.steps, err
 }
 
+func saveKind(diskOnly bool) sandbox.SnapshotKind {
+	if diskOnly {
+		return sandbox.SnapshotDisk
+	}
+	return sandbox.SnapshotFull
+}
+
 // idle puts a sandbox to sleep that nobody has called for its idle timeout, as a Space
-// when it is persistent. It does not wait for another operation, which is use.
-func (c *Control) idle(project string, id sandbox.ID, reason string) error {
+// when it is persistent, or whose deadline is over. It does not wait for another operation,
+// which is use.
+func (c *Control) idle(project string, id sandbox.ID, why ending, how sandbox.AtEnd) error {
 	op, ctx, other, err := c.tryBegin(id)
 	if err != nil || op == nil {
 		if other != nil {
@@ -62,21 +89,21 @@ func (c *Control) idle(project string, id sandbox.ID, reason string) error {
 	}
 	defer c.observe("hibernate", time.Now(), &err)
 	use := sandbox.UseHibernation
-	if sb.Persistent {
+	if sb.Persistent && why.cause == causeIdle {
 		use = sandbox.UseSpace
 	}
-	_, _, err = c.freeze(ctx, sb, use, ending{cause: causeIdle, reason: reason})
+	_, _, err = c.freeze(ctx, sb, use, saveKind(how == sandbox.AtEndHibernateDisk), why)
 	return err
 }
 
 // freeze saves a running sandbox and ends its machine: the sandbox hibernates, or with
 // UseSpace ends and leaves a Space. The machine is stopped only when the snapshot is
 // whole and recorded. The caller has the operation and holds the sandbox's calls.
-func (c *Control) freeze(ctx context.Context, sb sandbox.Sandbox, use sandbox.SnapshotUse, why ending) (sandbox.Sandbox, []sandbox.StepTime, error) {
+func (c *Control) freeze(ctx context.Context, sb sandbox.Sandbox, use sandbox.SnapshotUse, kind sandbox.SnapshotKind, why ending) (sandbox.Sandbox, []sandbox.StepTime, error) {
 	begin := time.Now()
-	snap := snapshotOf(sb, use, sandbox.SnapshotFull)
+	snap := snapshotOf(sb, use, kind)
 	sb, err := c.store.Transition(ctx, sb.ID, sandbox.Running, sandbox.Hibernating, store.Change{
-		Instance: sb.Instance, Begin: opHibernate,
+		Instance: sb.Instance, Begin: opHibernate, Check: why.check,
 		Apply: func(r *sandbox.Sandbox) { r.Hibernation = snap.ID },
 		Make:  &store.NewSnapshot{Snapshot: snap},
 		Event: store.Event{Cause: why.cause, Reason: why.reason},
@@ -85,7 +112,7 @@ func (c *Control) freeze(ctx context.Context, sb sandbox.Sandbox, use sandbox.Sn
 		return sb, nil, err
 	}
 	steps := []sandbox.StepTime{{Name: "record", Took: time.Since(begin)}}
-	info, err := c.machines.Save(ctx, sb.Instance, SaveRequest{Snapshot: snap.ID, Kind: sandbox.SnapshotFull, Stay: true})
+	info, err := c.machines.Save(ctx, sb.Instance, SaveRequest{Snapshot: snap.ID, Kind: kind, Stay: true})
 	if err != nil || ctx.Err() != nil {
 		err = fmt.Errorf("hibernate sandbox %s: %w", sb.ID, c.undone(ctx, err))
 		back, uerr := c.unfreeze(sb, err)
@@ -113,7 +140,9 @@ func (c *Control) frozen(ctx context.Context, sb sandbox.Sandbox, use sandbox.Sn
 	ready := []store.SnapshotChange{{ID: sb.Hibernation, From: sandbox.SnapshotMaking, To: sandbox.SnapshotReady, SizeBytes: size}}
 	if use != sandbox.UseSpace {
 		return c.store.Transition(ctx, sb.ID, sandbox.Hibernating, sandbox.Hibernated, store.Change{
-			Instance: sb.Instance, End: true, Snapshots: ready, Event: store.Event{Cause: why.cause, Reason: why.reason},
+			Instance: sb.Instance, End: true, Snapshots: ready,
+			Apply: func(r *sandbox.Sandbox) { r.EndsAt = time.Time{} }, // it begins anew at the wake
+			Event: store.Event{Cause: why.cause, Reason: why.reason},
 		})
 	}
 	return c.store.Transition(ctx, sb.ID, sandbox.Hibernating, sandbox.Stopping, store.Change{

@@ -23,9 +23,31 @@ var errKeyRevoked = sandbox.Errorf(sandbox.NotFound, "key_revoked", "the api key
 // CreateKey makes a key and returns its secret, which is kept nowhere. The project is
 // made when it is new. Whether a caller may is MayUse.
 func (c *Control) CreateKey(ctx context.Context, project, name string) (sandbox.Key, string, error) {
+	return c.CreateKeyAs(ctx, project, name, KeyRamet)
+}
+
+// KeyFormat is the shape of a secret, for clients that check it.
+type KeyFormat string
+
+// The formats.
+const (
+	KeyRamet KeyFormat = "ramet" // rmt_ and base64; also what an empty one means
+	KeyE2B   KeyFormat = "e2b"   // e2b_ and hexadecimal digits
+)
+
+// CreateKeyAs is CreateKey with a secret of a format.
+func (c *Control) CreateKeyAs(ctx context.Context, project, name string, format KeyFormat) (sandbox.Key, string, error) {
 	var b [32]byte
 	rand.Read(b[:]) // never fails, see crypto/rand
-	secret := keyPrefix + base64.RawURLEncoding.EncodeToString(b[:])
+	var secret string
+	switch format {
+	case "", KeyRamet:
+		secret = keyPrefix + base64.RawURLEncoding.EncodeToString(b[:])
+	case KeyE2B:
+		secret = "e2b_" + hex.EncodeToString(b[:])
+	default:
+		return sandbox.Key{}, "", sandbox.Errorf(sandbox.Invalid, "invalid_format", "format %s does not exist; use %s or %s", shown(string(format)), KeyRamet, KeyE2B)
+	}
 	k, err := c.addKey(ctx, sandbox.Key{Project: project, Name: name}, secret)
 	return k, secret, err
 }

@@ -26,6 +26,7 @@ const (
 	causeRetention   = "retention" // it was kept as long as its project keeps such
 	causeIdle        = "idle_timeout"
 	causeLifetime    = "max_lifetime"
+	causeDeadline    = "deadline"
 	causeMachineExit = "machine_exit"
 	causeRestart     = "restart" // found when the server started
 	causePolicy      = "policy"  // the network refused something
@@ -64,6 +65,8 @@ type life struct {
 	project   string
 	created   time.Time
 	idle, max time.Duration // 0: none
+	ends      time.Time     // its deadline; zero: none
+	then      sandbox.AtEnd // what becomes of it at its deadline
 	calls     int           // in flight
 	last      time.Time     // end of the last call
 	notBefore time.Time     // of the next attempt to stop it
@@ -88,6 +91,9 @@ func (l *life) due(now time.Time) (at time.Time, cause string) {
 		if cause == "" || idle.Before(at) {
 			at, cause = idle, causeIdle
 		}
+	}
+	if !l.ends.IsZero() && (cause == "" || l.ends.Before(at)) {
+		at, cause = l.ends, causeDeadline
 	}
 	if cause != "" && at.Before(l.notBefore) {
 		at = l.notBefore
@@ -114,6 +120,7 @@ func (v *lives) enterLocked(sb sandbox.Sandbox) *life {
 		v.byID[sb.ID], v.byInstance[sb.Instance] = l, l
 	}
 	l.project, l.idle, l.max = sb.Project, sb.IdleTimeout, sb.MaxLifetime
+	l.ends, l.then = sb.EndsAt, sb.Deadline.Then
 	return l
 }
 
@@ -257,8 +264,14 @@ type expired struct {
 	project string
 	cause   string
 	reason  string
+	then    sandbox.AtEnd // of a deadline
 	life    *life
-	release func() // of one that is idle: its calls wait meanwhile
+	release func() // of one that goes to sleep: its calls wait meanwhile
+}
+
+// sleeps says that the sandbox is put to sleep, and not ended.
+func (l *life) sleeps(cause string) bool {
+	return cause == causeIdle || cause == causeDeadline && !deletes(l.then)
 }
 
 // collect marks the sandboxes whose time is over as ending and returns them, with
@@ -269,20 +282,26 @@ func (v *lives) collect(now time.Time) (due []expired, wait time.Duration) {
 	wait = idleLook
 	for id, l := range v.byID {
 		at, cause := l.due(now)
-		if cause == "" || l.ending || l.holds > 0 && cause == causeIdle {
+		if cause == "" || l.ending || l.holds > 0 && l.sleeps(cause) {
 			continue // an operation is no idleness, and its end is looked at
 		}
 		if at.After(now) {
 			wait = min(wait, at.Sub(now))
 			continue
 		}
-		e := expired{id: id, project: l.project, cause: cause, life: l, release: func() {}}
-		e.reason = fmt.Sprintf("no call for %s, its idle timeout", l.idle)
-		if cause == causeLifetime {
+		e := expired{id: id, project: l.project, cause: cause, then: l.then, life: l, release: func() {}}
+		switch cause {
+		case causeIdle:
+			e.reason = fmt.Sprintf("no call for %s, its idle timeout", l.idle)
+		case causeLifetime:
 			e.reason = fmt.Sprintf("it is older than %s, its maximum lifetime", l.max)
-			l.ending = true
-		} else {
+		case causeDeadline:
+			e.reason = "its deadline is over, and nobody gave it more time"
+		}
+		if l.sleeps(cause) {
 			e.release = v.holdLocked(l)
+		} else {
+			l.ending = true
 		}
 		due = append(due, e)
 	}
@@ -298,7 +317,16 @@ func (v *lives) again(l *life) {
 	l.ending, l.notBefore = false, time.Now().Add(pause)
 }
 
-// expireLoop puts sandboxes to sleep that are idle, and ends those whose lifetime is over.
+// spare lets a sandbox live on whose deadline was moved when it was just over.
+func (v *lives) spare(l *life) {
+	v.mu.Lock()
+	l.ending = false
+	v.mu.Unlock()
+	v.nudge()
+}
+
+// expireLoop puts sandboxes to sleep that are idle, and ends those whose lifetime or deadline
+// is over.
 func (c *Control) expireLoop() {
 	for {
 		due, wait := c.lives.collect(time.Now())
@@ -325,12 +353,23 @@ func (c *Control) expireLoop() {
 func (c *Control) expire(e expired) {
 	defer e.release()
 	var err error
-	if e.cause == causeIdle {
-		err = c.idle(e.project, e.id, e.reason)
-	} else {
+	switch {
+	case e.cause == causeIdle:
+		err = c.idle(e.project, e.id, ending{cause: causeIdle, reason: e.reason}, sandbox.AtEndHibernate)
+	case e.cause == causeDeadline && !deletes(e.then):
+		err = c.idle(e.project, e.id, ending{cause: causeDeadline, reason: e.reason, check: deadlineOver}, e.then)
+	default:
 		ctx, cancel := context.WithTimeout(c.life, c.cfg.StopTimeout)
 		defer cancel()
-		_, err = c.end(ctx, e.project, e.id, ending{cause: e.cause, reason: e.reason})
+		why := ending{cause: e.cause, reason: e.reason}
+		if e.cause == causeDeadline {
+			why.check = deadlineOver
+		}
+		_, err = c.end(ctx, e.project, e.id, why)
+	}
+	if errors.Is(err, errMoreTime) {
+		c.lives.spare(e.life)
+		return
 	}
 	if err == nil || sandbox.KindOf(err) == sandbox.NotFound {
 		c.lives.drop(e.life)
@@ -354,4 +393,15 @@ func (v *lives) nudge() {
 	case v.wake <- struct{}{}:
 	default:
 	}
+}
+
+// errMoreTime ends what a deadline had begun: the deadline was moved meanwhile.
+var errMoreTime = errors.New("the sandbox was given more time")
+
+// deadlineOver looks again, in the transaction that would end the sandbox.
+func deadlineOver(sb sandbox.Sandbox) error {
+	if sb.EndsAt.IsZero() || sb.EndsAt.After(time.Now()) {
+		return errMoreTime
+	}
+	return nil
 }

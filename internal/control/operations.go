@@ -178,7 +178,7 @@ func (c *Control) want(ctx context.Context, project string, id sandbox.ID, wake 
 		return sb, err
 	}
 	if sb.State == sandbox.Hibernated && wake {
-		sb, _, err = c.runWake(ctx, sb)
+		sb, _, err = c.runWake(ctx, sb, WakeRequest{})
 		return sb, err
 	}
 	if err := usable(sb); err != nil {

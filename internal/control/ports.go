@@ -77,6 +77,8 @@ type StartRequest struct {
 	Wake bool
 	// KeepSeed leaves the REPL's random number generators as they are also otherwise.
 	KeepSeed bool
+	// Cold boots from the snapshot's disk, whatever it has besides.
+	Cold bool
 	// ColdFallback boots from the snapshot's disk alone when its memory does not fit this
 	// host or is damaged; Started.ColdBecause then says why.
 	ColdFallback bool

@@ -71,11 +71,14 @@ func (c *Control) expiring(ctx context.Context, project string, list []sandbox.S
 }
 
 // ExpiresAt returns when a sandbox ends for good if nobody does anything: by its maximum
-// lifetime, or a hibernated one by the retention of its project. Zero is never.
+// lifetime or a deadline, or a hibernated one by the retention of its project. Zero is never.
 func (c *Control) ExpiresAt(ctx context.Context, sb sandbox.Sandbox) (time.Time, error) {
 	var at time.Time
 	if sb.MaxLifetime > 0 {
 		at = sb.CreatedAt.Add(sb.MaxLifetime)
+	}
+	if end := sb.EndsAt; !end.IsZero() && deletes(sb.Deadline.Then) && (at.IsZero() || end.Before(at)) {
+		at = end
 	}
 	if sb.State != sandbox.Hibernated {
 		return at, nil
@@ -219,6 +222,7 @@ func settingsOf(sb sandbox.Sandbox) sandbox.Settings {
 	return sandbox.Settings{
 		Egress: sb.Egress, EgressPolicy: sb.EgressPolicy, Env: sb.Env, Metadata: sb.Metadata,
 		IdleTimeout: sb.IdleTimeout, MaxLifetime: sb.MaxLifetime, Persistent: sb.Persistent,
+		Deadline: sb.Deadline, PrivatePorts: sb.PrivatePorts,
 	}
 }
 
@@ -226,6 +230,7 @@ func settingsOf(sb sandbox.Sandbox) sandbox.Settings {
 func inherit(sb *sandbox.Sandbox, s sandbox.Settings) {
 	sb.Egress, sb.EgressPolicy, sb.Env, sb.Metadata = s.Egress, s.EgressPolicy, s.Env, s.Metadata
 	sb.IdleTimeout, sb.MaxLifetime, sb.Persistent = s.IdleTimeout, s.MaxLifetime, s.Persistent
+	sb.Deadline, sb.PrivatePorts = s.Deadline, s.PrivatePorts
 }
 
 // sizeOf returns what a snapshot takes on the disk, 0 when that is not known.

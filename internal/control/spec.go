@@ -24,6 +24,11 @@ type CreateRequest struct {
 	// IdleTimeout is how long without a call it takes until the sandbox hibernates, MaxLifetime
 	// when it ends. 0 is the server's default, or the checkpoint's; Never is never.
 	IdleTimeout, MaxLifetime time.Duration
+	// Deadline is when it ends unless somebody gives it more time. Nil is none, or the checkpoint's.
+	Deadline *sandbox.Deadline
+	// PrivatePorts lets only those reach the sandbox's ports who have the token of its traffic.
+	// Nil is false, or the checkpoint's.
+	PrivatePorts *bool
 	// Persistent makes the sandbox a Space when it is idle, instead of hibernating.
 	Persistent bool
 	// Checkpoint, when set, is what to start from. Template and Shape are the checkpoint's then;
@@ -88,7 +93,11 @@ func (r *CreateRequest) check(hostMemoryMB int) error {
 	if r.MaxLifetime != Never {
 		life = r.MaxLifetime
 	}
-	return firstOf(checkMetadata(r.Metadata), checkTimer("idle_timeout_s", idle), checkTimer("max_lifetime_s", life))
+	var deadline sandbox.Deadline
+	if r.Deadline != nil {
+		deadline = *r.Deadline
+	}
+	return firstOf(checkMetadata(r.Metadata), checkTimer("idle_timeout_s", idle), checkTimer("max_lifetime_s", life), checkDeadline(deadline))
 }
 
 // checkAgainst takes over what a snapshot decides, and refuses a request that wants it otherwise.
@@ -131,6 +140,12 @@ func (r *CreateRequest) settings(idle time.Duration) sandbox.Settings {
 	}
 	if r.MaxLifetime != 0 {
 		s.MaxLifetime = max(r.MaxLifetime, 0)
+	}
+	if r.Deadline != nil {
+		s.Deadline = *r.Deadline
+	}
+	if r.PrivatePorts != nil {
+		s.PrivatePorts = *r.PrivatePorts
 	}
 	return s
 }
@@ -287,4 +302,19 @@ func shown(s string) string {
 	}
 	b.WriteByte('"')
 	return b.String()
+}
+
+// checkAttributes bounds the attributes of a file, as the agent does.
+func checkAttributes(set map[string]string) error {
+	size := 0
+	for name, value := range set {
+		if name == "" || len(name) > 250 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) || !utf8.ValidString(value) {
+			return sandbox.Errorf(sandbox.Invalid, "invalid_attributes", "attribute %s is not possible: a name has 1 to 250 bytes, and name and value are UTF-8", shown(name))
+		}
+		size += len(name) + len(value)
+	}
+	if len(set) > 64 || size > 16<<10 {
+		return sandbox.Errorf(sandbox.Invalid, "invalid_attributes", "there are %d attributes with %d bytes; a file can have 64 with %d in all", len(set), size, 16<<10)
+	}
+	return nil
 }

@@ -29,6 +29,17 @@ type waking struct {
 // Wake makes a hibernated sandbox run again and returns when it takes calls. Wakes at
 // the same time are one. One that runs is returned at once.
 func (c *Control) Wake(ctx context.Context, project string, id sandbox.ID) (sandbox.Sandbox, []sandbox.StepTime, error) {
+	return c.WakeAs(ctx, project, id, WakeRequest{})
+}
+
+// WakeRequest says how to wake. Of wakes at the same time the first one's holds.
+type WakeRequest struct {
+	// Cold boots the sandbox from its disk, whatever is kept of its memory.
+	Cold bool
+}
+
+// WakeAs is Wake as a request says.
+func (c *Control) WakeAs(ctx context.Context, project string, id sandbox.ID, r WakeRequest) (sandbox.Sandbox, []sandbox.StepTime, error) {
 	sb, err := c.store.Get(ctx, project, id)
 	if err != nil {
 		return sb, nil, err
@@ -36,7 +47,7 @@ func (c *Control) Wake(ctx context.Context, project string, id sandbox.ID) (sand
 	if !sleeps(sb.State) {
 		return sb, nil, usable(sb)
 	}
-	return c.joinWake(ctx, sb)
+	return c.joinWake(ctx, sb, r)
 }
 
 // sleeps says that a sandbox is hibernated, or on its way there or back.
@@ -44,14 +55,14 @@ func sleeps(s sandbox.State) bool {
 	return s == sandbox.Hibernating || s == sandbox.Hibernated || s == sandbox.Waking
 }
 
-func (c *Control) joinWake(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sandbox, []sandbox.StepTime, error) {
+func (c *Control) joinWake(ctx context.Context, sb sandbox.Sandbox, r WakeRequest) (sandbox.Sandbox, []sandbox.StepTime, error) {
 	c.mu.Lock()
 	w := c.wakes[sb.ID]
 	if w == nil {
 		w = &waking{done: make(chan struct{})}
 		err := c.spawnLocked(func() {
 			begin := time.Now()
-			w.sb, w.steps, w.err = c.wakeAlone(sb.Project, sb.ID)
+			w.sb, w.steps, w.err = c.wakeAlone(sb.Project, sb.ID, r)
 			c.observe("wake", begin, &w.err)
 			c.mu.Lock()
 			delete(c.wakes, sb.ID)
@@ -74,7 +85,7 @@ func (c *Control) joinWake(ctx context.Context, sb sandbox.Sandbox) (sandbox.San
 }
 
 // wakeAlone waits for its turn. What was before it may have woken the sandbox.
-func (c *Control) wakeAlone(project string, id sandbox.ID) (sandbox.Sandbox, []sandbox.StepTime, error) {
+func (c *Control) wakeAlone(project string, id sandbox.ID, r WakeRequest) (sandbox.Sandbox, []sandbox.StepTime, error) {
 	op, ctx, err := c.begin(c.life, id)
 	if err != nil {
 		return sandbox.Sandbox{}, nil, err
@@ -84,12 +95,12 @@ func (c *Control) wakeAlone(project string, id sandbox.ID) (sandbox.Sandbox, []s
 	if err != nil || sb.State != sandbox.Hibernated {
 		return sb, nil, errors.Join(err, usable(sb))
 	}
-	return c.runWake(ctx, sb)
+	return c.runWake(ctx, sb, r)
 }
 
 // runWake starts the machine of a hibernated sandbox from its snapshot. The snapshot is
 // removed only when the sandbox runs: whatever fails, it is there for the next wake.
-func (c *Control) runWake(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sandbox, []sandbox.StepTime, error) {
+func (c *Control) runWake(ctx context.Context, sb sandbox.Sandbox, r WakeRequest) (sandbox.Sandbox, []sandbox.StepTime, error) {
 	begin := time.Now()
 	// The machine that went to sleep may not be gone yet, when the server ended right then.
 	if err := c.machines.Stop(ctx, sb.Instance); err != nil {
@@ -98,6 +109,10 @@ func (c *Control) runWake(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sand
 	limits, err := c.limits()
 	if err != nil {
 		return sb, nil, err
+	}
+	snap, err := c.store.Snapshot(ctx, sb.Project, sb.Hibernation, sandbox.UseHibernation)
+	if err != nil {
+		return sb, nil, fmt.Errorf("wake sandbox %s: %w", sb.ID, err)
 	}
 	fresh := sandbox.NewInstanceID()
 	sb, err = c.store.Transition(ctx, sb.ID, sandbox.Hibernated, sandbox.Waking, store.Change{
@@ -109,7 +124,14 @@ func (c *Control) runWake(ctx context.Context, sb sandbox.Sandbox) (sandbox.Sand
 		return sb, nil, err
 	}
 	steps := []sandbox.StepTime{{Name: "record", Took: time.Since(begin)}}
-	started, err := c.machines.Start(ctx, StartRequest{Sandbox: sb, Snapshot: sb.Hibernation, Wake: true, ColdFallback: true})
+	started, err := c.machines.Start(ctx, StartRequest{Sandbox: sb, Snapshot: sb.Hibernation, Wake: true, Cold: r.Cold, ColdFallback: true})
+	switch {
+	case started.ColdBecause != "":
+	case snap.Kind == sandbox.SnapshotDisk:
+		started.ColdBecause = "it was hibernated without its memory; it booted from its disk"
+	case r.Cold:
+		started.ColdBecause = "that was asked for; it booted from its disk"
+	}
 	if started.Instance != "" {
 		sb.Instance = started.Instance
 	}
@@ -138,6 +160,7 @@ func (c *Control) commitWake(sb sandbox.Sandbox, started Started) (sandbox.Sandb
 		End: true,
 		Apply: func(r *sandbox.Sandbox) {
 			r.Instance, r.BootNote, r.Hibernation = sb.Instance, started.ColdBecause, ""
+			r.Begin(time.Now())
 			if started.Isolation != "" {
 				r.Isolation = started.Isolation
 			}

@@ -73,7 +73,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	s, err := newServer(ctx, o, dir)
+	s, err := newServer(ctx, o, dir, "localhost:"+portOf(listener))
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -110,6 +110,11 @@ func listen(address string) (net.Listener, error) {
 	return net.Listen("tcp", address)
 }
 
+func portOf(l net.Listener) string {
+	_, port, _ := net.SplitHostPort(l.Addr().String()) // an address of a listener has one
+	return port
+}
+
 type server struct {
 	store    *store.Store
 	control  *control.Control
@@ -119,7 +124,7 @@ type server struct {
 	http     *http.Server
 }
 
-func newServer(ctx context.Context, o options, dir string) (*server, error) {
+func newServer(ctx context.Context, o options, dir, domain string) (*server, error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	database := filepath.Join(dir, "ramet.db")
 	records, err := store.Open(ctx, database)
@@ -139,7 +144,10 @@ func newServer(ctx context.Context, o options, dir string) (*server, error) {
 	}
 	s.api = httpapi.New(httpapi.Config{
 		Control: s.control, Log: log, KeepAlive: o.keepAlive,
-		Info: httpapi.Info{Version: "fake", Driver: "fake", Isolation: sandbox.IsolationEmulated, Region: "local", Node: "fake", PID: os.Getpid()},
+		Info: httpapi.Info{
+			Version: "fake", Driver: "fake", Isolation: sandbox.IsolationEmulated, Region: "local", Node: "fake", PID: os.Getpid(),
+			PreviewDomain: domain,
+		},
 	})
 	s.http = &http.Server{Handler: s.api.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	return s, nil

@@ -31,7 +31,7 @@ type meaning struct {
 	code string
 }
 
-// byErrno is for the errors of system calls on files.
+// byErrno is for the errors of system calls.
 var byErrno = map[string]meaning{
 	"ENOENT":       {sandbox.NotFound, "file_not_found"},
 	"EACCES":       {sandbox.Invalid, "permission_denied"},
@@ -50,6 +50,7 @@ var byErrno = map[string]meaning{
 	"EINVAL":       {sandbox.Invalid, "invalid_argument"},
 	"ENAMETOOLONG": {sandbox.Invalid, "name_too_long"},
 	"ELOOP":        {sandbox.Invalid, "too_many_links"},
+	"ECONNREFUSED": {sandbox.Conflict, "port_closed"},
 }
 
 // byCode is for what carries no system error.

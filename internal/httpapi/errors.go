@@ -107,7 +107,12 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", retryAfter(err))
 	}
-	s.writeStatus(w, r, status, describe(err, req.id))
+	e := describe(err, req.id)
+	if req.shape != nil {
+		req.shape(w, r, status, e)
+		return
+	}
+	s.writeStatus(w, r, status, e)
 }
 
 // revoked returns the error of a call that ended because its key was revoked: its

@@ -42,7 +42,7 @@ func (s *Server) Exec(w http.ResponseWriter, r *http.Request, id rametv1.Sandbox
 	}
 	s.serveRun(w, r, id, conv, func(ctx context.Context, sb sandbox.ID) (*control.Stream, error) {
 		return s.control.Run(ctx, project(r), sb, control.RunRequest{
-			Code: body.Code, Language: value(body.Language), Timeout: value(body.TimeoutS),
+			Code: body.Code, Language: value(body.Language), Context: value(body.Context), Timeout: value(body.TimeoutS),
 			Env: value(body.Env), Cwd: value(body.Cwd), User: value(body.User),
 		})
 	})
@@ -59,6 +59,7 @@ func (s *Server) StartProcess(w http.ResponseWriter, r *http.Request, id rametv1
 		return s.control.StartProgram(ctx, project(r), sb, control.ProgramRequest{
 			Argv: body.Argv, Cwd: value(body.Cwd), Env: value(body.Env), User: value(body.User),
 			Timeout: value(body.TimeoutS), Stdin: value(body.Stdin), Detach: value(body.Detach),
+			Pty: toPtySize(body.Pty), Tag: value(body.Tag),
 		})
 	}
 	if value(body.Detach) && r.Header.Get("Idempotency-Key") != "" {
@@ -75,6 +76,9 @@ func (s *Server) StreamProcess(w http.ResponseWriter, r *http.Request, id rametv
 		return
 	}
 	s.serveRun(w, r, id, &chunks{now: time.Now, next: from}, func(ctx context.Context, sb sandbox.ID) (*control.Stream, error) {
+		if value(params.Latest) {
+			return s.control.Follow(ctx, project(r), sb, process)
+		}
 		return s.control.Attach(ctx, project(r), sb, process, uint64(from))
 	})
 }
@@ -239,16 +243,27 @@ func (s *Server) ListProcesses(w http.ResponseWriter, r *http.Request, id rametv
 	s.writeJSON(w, r, out)
 }
 
+// unlessZero returns a pointer to v, or nil when it says nothing.
+func unlessZero[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
 func toProcess(run *agentv1.RunInfo) rametv1.Process {
 	p := rametv1.Process{
 		Process: run.RunId, Pid: int(run.Pid), Running: run.Exit == nil,
 		StartedAt: time.UnixMilli(run.StartedUnixMillis).UTC(), NextSeq: int64(run.NextSeq),
+		Language: unlessZero(run.Language), Tag: unlessZero(run.Tag), Cwd: unlessZero(run.Cwd), User: unlessZero(run.User),
+		Pty: unlessZero(run.Pty), Detached: unlessZero(run.Detached),
 	}
 	if len(run.Argv) > 0 {
 		p.Argv = &run.Argv
 	}
-	if run.Language != "" {
-		p.Language = &run.Language
+	if run.Context != "" {
+		p.Context = &run.Context
 	}
 	if x := run.Exit; x != nil {
 		code := int(x.Code)
@@ -265,6 +280,27 @@ func toProcess(run *agentv1.RunInfo) rametv1.Process {
 		}
 	}
 	return p
+}
+
+func toPtySize(size *rametv1.PtySize) *control.PtySize {
+	if size == nil {
+		return nil
+	}
+	return &control.PtySize{Columns: size.Columns, Rows: size.Rows}
+}
+
+// ResizeProcess sets the size of a process's terminal.
+func (s *Server) ResizeProcess(w http.ResponseWriter, r *http.Request, id rametv1.SandboxID, process rametv1.ProcessID) {
+	var body rametv1.PtySize
+	if err := decode(w, r, maxBody, false, &body); err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	parsed, err := sandbox.ParseID(id)
+	if err == nil {
+		err = s.control.Resize(r.Context(), project(r), parsed, process, *toPtySize(&body))
+	}
+	s.writeDone(w, r, err)
 }
 
 // WriteStdin passes the body to a program.

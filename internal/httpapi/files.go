@@ -150,8 +150,15 @@ func (s *Server) WriteFile(w http.ResponseWriter, r *http.Request, id rametv1.Sa
 		s.writeError(w, r, err)
 		return
 	}
+	attributes, err := parseAttributes(value(params.Attribute))
+	if err != nil {
+		s.writeError(w, r, err)
+		return
+	}
 	rollBody(r)
-	info, err := s.control.WriteFile(r.Context(), project(r), parsed, params.Path, value(params.User), mode, value(params.Parents), r.Body)
+	info, err := s.control.WriteFileWith(r.Context(), project(r), parsed, params.Path, control.WriteOptions{
+		User: value(params.User), Mode: mode, Parents: value(params.Parents), Attributes: attributes,
+	}, r.Body)
 	s.writeInfo(w, r, info, err)
 }
 
@@ -171,7 +178,23 @@ func toFileInfo(f *control.FileInfo) rametv1.FileInfo {
 	if f.LinkTarget != "" {
 		out.LinkTarget = &f.LinkTarget
 	}
+	if len(f.Attributes) > 0 {
+		out.Attributes = &f.Attributes
+	}
 	return out
+}
+
+// parseAttributes reads name=value pairs.
+func parseAttributes(pairs []string) (map[string]string, error) {
+	set := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if _, twice := set[name]; !ok || twice {
+			return nil, badRequest("invalid_attributes", "attribute has to be name=value, once for each name")
+		}
+		set[name] = value
+	}
+	return set, nil
 }
 
 // modified keeps a guest's time within what JSON's form of times can say.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	rametv1 "ramet.dev/ramet/api/gen/rametv1"
+	"ramet.dev/ramet/internal/control"
 )
 
 // CreateKey makes a key and shows its secret.
@@ -26,7 +27,7 @@ func (s *Server) createKey(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, r, err)
 		return
 	}
-	k, secret, err := s.control.CreateKey(r.Context(), owner, value(body.Name))
+	k, secret, err := s.control.CreateKeyAs(r.Context(), owner, value(body.Name), control.KeyFormat(value(body.Format)))
 	if err != nil {
 		s.writeError(w, r, err)
 		return

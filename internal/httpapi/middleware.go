@@ -20,6 +20,8 @@ type request struct {
 	key     sandbox.Key
 	secret  string // of key
 	route   string // the pattern that matched
+	sandbox sandbox.ID
+	shape   ErrorWriter // nil for the native one
 	// err is what was answered with an error, for the log.
 	err error
 }
@@ -62,6 +64,14 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// Flush implements http.Flusher, for those who ask for no more.
+func (w *recorder) Flush() {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // a connection that cannot has nothing to flush
+}
+
 // Unwrap lets http.ResponseController reach the connection.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
@@ -95,11 +105,14 @@ func (s *Server) identify(next http.Handler) http.Handler {
 			if req.key.ID != "" {
 				attrs = append(attrs, "key", req.key.ID)
 			}
-			if rest, ok := strings.CutPrefix(r.URL.Path, "/v1/sandboxes/"); ok {
+			if rest, ok := strings.CutPrefix(r.URL.Path, "/v1/sandboxes/"); ok && req.sandbox == "" {
 				id, _, _ := strings.Cut(rest, "/")
 				if parsed, err := sandbox.ParseID(id); err == nil {
-					attrs = append(attrs, "sandbox", parsed)
+					req.sandbox = parsed
 				}
+			}
+			if req.sandbox != "" {
+				attrs = append(attrs, "sandbox", req.sandbox)
 			}
 			if req.traceID != "" {
 				attrs = append(attrs, "trace", req.traceID)
@@ -175,39 +188,15 @@ const healthPath = "/v1/healthz"
 // authenticate finds the project of a request by its key.
 func (s *Server) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		req := requestOf(r.Context())
 		if r.URL.Path == healthPath {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if s.cfg.NoAuth {
-			if err := checkLocal(r); err != nil {
-				hurryBody(r)
-				s.writeError(w, r, err)
-				return
-			}
-			// Whoever reaches the address may do everything.
-			req.key.Project, req.key.Admin = sandbox.DefaultProject, true
-			next.ServeHTTP(w, r)
+		r, end, ok := s.Authorize(w, r, Bearer(r))
+		if !ok {
 			return
 		}
-		scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		secret = strings.TrimSpace(secret)
-		if !strings.EqualFold(scheme, "Bearer") || secret == "" {
-			s.writeUnauthorized(w, r, "missing_api_key", "missing Authorization: Bearer <key>")
-			return
-		}
-		ctx, key, end, err := s.control.Authenticate(r.Context(), secret)
 		defer end()
-		if sandbox.KindOf(err) == sandbox.NotFound {
-			s.writeUnauthorized(w, r, "invalid_api_key", "invalid api key")
-			return
-		}
-		if err != nil {
-			s.writeError(w, r, err)
-			return
-		}
-		req.key, req.secret = key, secret
-		next.ServeHTTP(w, r.WithContext(ctx))
+		next.ServeHTTP(w, r)
 	})
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"math"
@@ -109,6 +110,10 @@ func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, error) {
 	}
 	timers, err := timersOf(b.IdleTimeoutS, b.IdleTimeoutSeconds, b.MaxLifetimeS, b.TimeoutSeconds)
 	req.IdleTimeout, req.MaxLifetime = orNever(timers.IdleTimeout), orNever(timers.MaxLifetime)
+	if err == nil && (b.EndsInS != nil || b.AtEnd != nil) {
+		req.Deadline = &sandbox.Deadline{Then: sandbox.AtEnd(value(b.AtEnd))}
+		req.Deadline.After, err = seconds("ends_in_s", b.EndsInS, "", nil)
+	}
 	return req, err
 }
 
@@ -175,6 +180,15 @@ func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id rametv
 	}
 	req, err := timersOf(b.IdleTimeoutS, b.IdleTimeoutSeconds, b.MaxLifetimeS, b.TimeoutSeconds)
 	req.Metadata = value(b.Metadata)
+	if err == nil && b.EndsInS != nil {
+		var after time.Duration
+		after, err = seconds("ends_in_s", b.EndsInS, "", nil)
+		req.EndAfter = &after
+	}
+	if b.AtEnd != nil {
+		then := sandbox.AtEnd(*b.AtEnd)
+		req.AtEnd = &then
+	}
 	parsed, perr := sandbox.ParseID(id)
 	if err == nil {
 		err = perr
@@ -414,6 +428,11 @@ func toSandbox(sb sandbox.Sandbox) rametv1.Sandbox {
 	case sandbox.OriginSpace:
 		id := sandbox.Snapshot{ID: sb.Snapshot, Use: sandbox.UseSpace}.PublicID()
 		out.Space = &id
+	}
+	out.EndsAt = moment(sb.EndsAt)
+	if sb.Deadline.After > 0 {
+		then := string(cmp.Or(sb.Deadline.Then, sandbox.AtEndDelete))
+		out.AtEnd = &then
 	}
 	if sb.BootNote != "" {
 		out.BootNote = &sb.BootNote

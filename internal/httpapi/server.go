@@ -53,6 +53,8 @@ type Info struct {
 	Region    string
 	Node      string
 	PID       int
+	// PreviewDomain is where guest ports are reached, below <port>-<id>.
+	PreviewDomain string
 }
 
 // Server is the HTTP surface. Serve its Handler, and call Drain when the
@@ -93,7 +95,7 @@ func New(cfg Config) *Server {
 
 // Handler returns the handler of the whole API.
 func (s *Server) Handler() http.Handler {
-	return s.identify(s.recoverPanics(s.limitBodies(s.authenticate(s.wakePolicy(http.HandlerFunc(s.noteRoute))))))
+	return s.Around(s.Native())
 }
 
 // Drain ends the streams that are open, each with a last event that says why, so that
@@ -112,9 +114,13 @@ func (s *Server) GetInfo(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.Isolation != nil {
 		isolation = s.cfg.Isolation()
 	}
-	s.writeJSON(w, r, rametv1.Info{
+	out := rametv1.Info{
 		Version: s.cfg.Info.Version, Driver: s.cfg.Info.Driver, Isolation: string(isolation),
 		Region: s.cfg.Info.Region, Node: s.cfg.Info.Node, Pid: s.cfg.Info.PID,
 		StartedAt: s.started.UTC(), UptimeS: time.Since(s.started).Seconds(), Auth: !s.cfg.NoAuth,
-	})
+	}
+	if s.cfg.Info.PreviewDomain != "" {
+		out.PreviewDomain = &s.cfg.Info.PreviewDomain
+	}
+	s.writeJSON(w, r, out)
 }

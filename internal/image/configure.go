@@ -35,7 +35,7 @@ func (b *rootBuild) configure(ctx context.Context) error {
 	if err := b.packageVersions(ctx); err != nil {
 		return err
 	}
-	for _, f := range []func(context.Context) error{b.addUsers, b.addCertificates, b.writeConfig} {
+	for _, f := range []func(context.Context) error{b.addFonts, b.addUsers, b.addCertificates, b.writeConfig} {
 		if err := f(ctx); err != nil {
 			return err
 		}

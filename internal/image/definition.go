@@ -2,7 +2,6 @@ package image
 
 import (
 	"regexp"
-	"runtime"
 	"slices"
 
 	"ramet.dev/ramet/internal/sandbox"
@@ -47,28 +46,19 @@ type Definition struct {
 	DiskMB int `json:"disk_mb"`
 	// Epoch is any word. Changing it builds anew from the packages of the day.
 	Epoch string `json:"epoch,omitempty"`
+	// Fonts are drawn by matplotlib, in this order, what its own font has not. Their
+	// packages are among Packages, as matplotlib is.
+	Fonts []string `json:"fonts,omitempty"`
+	// WarmUp is code that runs in the golden snapshot before it is saved, so that what it
+	// loads is in the memory of every machine.
+	WarmUp []WarmUp `json:"warm_up,omitempty"`
 }
 
-// DefaultName is the name of the template that sandboxes start from when none is asked for.
-const DefaultName = "default"
-
-// Default returns the definition of the template "default".
-func Default() Definition {
-	return Definition{
-		Name:  DefaultName,
-		Suite: "bookworm",
-		Packages: []string{
-			"bash", "bash-completion", "ca-certificates", "curl", "file", "git", "iproute2", "iputils-ping",
-			"ipython3", "jq", "kmod", "less", "nano", "netbase", "nodejs", "openssh-client", "procps",
-			"python-is-python3", "python3", "python3-pip", "python3-venv", "rsync", "sudo",
-			"tzdata", "unzip", "wget", "xz-utils", "zip",
-		},
-		Kernel:  "linux-image-cloud-" + runtime.GOARCH, // Debian and Go agree on the names that matter
-		NPM:     true,
-		Users:   []User{{Name: "user", UID: 1000}, {Name: "sandbox", UID: 1001}},
-		GuestCA: GuestCAHost,
-		DiskMB:  sandbox.DefaultDiskMB,
-	}
+// WarmUp is a run of a warm-up.
+type WarmUp struct {
+	// Language is "python" or "bash".
+	Language string `json:"language"`
+	Code     string `json:"code"`
 }
 
 var (

@@ -21,12 +21,19 @@ func NewID() ID { return ID(randomHex()) }
 // String returns the id in the form that our API and CLI show: sbx_<32 hex>.
 func (id ID) String() string { return "sbx_" + string(id) }
 
+// Alphanumeric returns the id in the form that E2B's clients and the names of hosts take:
+// i<32 hex>.
+func (id ID) Alphanumeric() string { return "i" + string(id) }
+
 // LogValue implements slog.LogValuer: logs show ids as users know them, in every format.
 func (id ID) LogValue() slog.Value { return slog.StringValue(id.String()) }
 
-// ParseID accepts sbx_<32 hex> and the bare 32 digits.
+// ParseID accepts sbx_<32 hex>, i<32 hex> and the bare 32 digits.
 func ParseID(s string) (ID, error) {
-	h := strings.TrimPrefix(s, "sbx_")
+	h, ok := strings.CutPrefix(s, "sbx_")
+	if !ok {
+		h = strings.TrimPrefix(s, "i")
+	}
 	if !isHex32(h) {
 		return "", Errorf(NotFound, "sandbox_not_found", "sandbox not found")
 	}
@@ -164,6 +171,12 @@ type Sandbox struct {
 	// IdleTimeout is how long nobody may call the sandbox before it is stopped,
 	// MaxLifetime how long after its create it is stopped in any case. 0 is never.
 	IdleTimeout, MaxLifetime time.Duration
+	// Deadline is the one that callers move, EndsAt when it is over; zero for none, and
+	// while there is no machine.
+	Deadline Deadline
+	EndsAt   time.Time
+	// PrivatePorts says that its ports are reached with the token of its traffic only.
+	PrivatePorts bool
 	// Persistent says that it becomes a Space when it is idle, instead of hibernating.
 	Persistent bool
 	// Origin says how it came to be, Parent of which sandbox, and Snapshot of which

@@ -86,6 +86,8 @@ type Settings struct {
 	IdleTimeout  time.Duration     `json:"idle_timeout_ns,omitempty"`
 	MaxLifetime  time.Duration     `json:"max_lifetime_ns,omitempty"`
 	Persistent   bool              `json:"persistent,omitempty"`
+	Deadline     Deadline          `json:"deadline,omitzero"`
+	PrivatePorts bool              `json:"private_ports,omitempty"`
 }
 
 // PublicID is the id in the form that our API and CLI show: ckp_<32 hex> for a

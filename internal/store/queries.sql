@@ -1,8 +1,9 @@
 -- name: InsertSandbox :exec
 INSERT INTO sandboxes (id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since,
     instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency,
-    idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note,
+    ends_at, end_after_ms, at_end, manual_wake, private_ports)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: UpdateSandbox :execrows
 -- The state in the condition is the compare-and-swap of every transition.
@@ -10,7 +11,8 @@ UPDATE sandboxes SET template_hash = @template_hash, state = @next_state, fail_r
     unresponsive_since = @unresponsive_since, instance = @instance, vcpus = @vcpus, memory_mb = @memory_mb,
     disk_mb = @disk_mb, isolation = @isolation, egress = @egress, env = @env, metadata = @metadata, updated_at = @updated_at,
     idle_timeout_ms = @idle_timeout_ms, max_lifetime_ms = @max_lifetime_ms, egress_policy = @egress_policy,
-    template = @template, persistent = @persistent, merged_into = @merged_into, hibernation = @hibernation, boot_note = @boot_note
+    template = @template, persistent = @persistent, merged_into = @merged_into, hibernation = @hibernation, boot_note = @boot_note,
+    ends_at = @ends_at, end_after_ms = @end_after_ms, at_end = @at_end, manual_wake = @manual_wake, private_ports = @private_ports
 WHERE id = @id AND state = @state;
 
 -- name: GetSandbox :one
@@ -230,3 +232,9 @@ ORDER BY created_at, id LIMIT @max_rows;
 
 -- name: CountStates :many
 SELECT state, count(*) AS n FROM sandboxes WHERE node = @node AND state <> 'stopped' GROUP BY state;
+
+-- name: PutSecret :exec
+INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING;
+
+-- name: GetSecret :one
+SELECT value FROM secrets WHERE name = ?;

@@ -21,6 +21,8 @@ type Change struct {
 	Begin string
 	// End removes the intent.
 	End bool
+	// Check, when set, looks at the record as it is, and refuses the change with its error.
+	Check func(sandbox.Sandbox) error
 	// Instance, when set, is what the record has to have still; else it is a Conflict.
 	Instance sandbox.InstanceID
 	// Admit, when set, is what the sandbox has to fit into: it takes memory again.
@@ -149,6 +151,11 @@ func (s *Store) transition(ctx context.Context, q *storedb.Queries, id sandbox.I
 	if c.Instance != "" && old.Instance != c.Instance {
 		return old, sandbox.Errorf(sandbox.Conflict, "wrong_instance", "the sandbox has another machine now")
 	}
+	if c.Check != nil {
+		if err := c.Check(old); err != nil {
+			return old, err
+		}
+	}
 	if c.Admit != nil {
 		// Its disk is promised already.
 		need := sandbox.Usage{Sandboxes: 1, MemoryMB: old.Shape.MemoryMB}
@@ -193,6 +200,7 @@ func swap(ctx context.Context, q *storedb.Queries, from sandbox.State, row store
 		UpdatedAt: row.UpdatedAt, IdleTimeoutMs: row.IdleTimeoutMs, MaxLifetimeMs: row.MaxLifetimeMs,
 		EgressPolicy: row.EgressPolicy, Template: row.Template, Persistent: row.Persistent, MergedInto: row.MergedInto,
 		Hibernation: row.Hibernation, BootNote: row.BootNote,
+		EndsAt: row.EndsAt, EndAfterMs: row.EndAfterMs, AtEnd: row.AtEnd, ManualWake: row.ManualWake, PrivatePorts: row.PrivatePorts,
 	})
 	if err != nil {
 		return fmt.Errorf("update the record: %w", err)
@@ -250,12 +258,25 @@ func wrongState(s sandbox.State) error {
 	return sandbox.Errorf(sandbox.Conflict, "wrong_state", "the sandbox is %s", s)
 }
 
-// Get returns a sandbox of a project. It is the only way to reach one by its id:
+// Get returns a sandbox of a project. It is how callers reach one by its id:
 // another project's is not found.
 func (s *Store) Get(ctx context.Context, project string, id sandbox.ID) (sandbox.Sandbox, error) {
 	sb, err := one(s.read.GetSandbox(ctx, storedb.GetSandboxParams{ID: string(id), Project: project}))
 	if err != nil {
 		return sb, fmt.Errorf("get sandbox %s: %w", id, err)
+	}
+	return sb, nil
+}
+
+// OfTraffic returns the sandbox that a connection to its ports names. It serves that
+// surface alone, which has no key but tokens of the sandbox's own.
+func (s *Store) OfTraffic(ctx context.Context, id sandbox.ID) (sandbox.Sandbox, error) {
+	sb, err := one(s.read.GetSandboxForChange(ctx, string(id)))
+	if err == nil && sb.Origin == sandbox.OriginRestore {
+		err = errNotFound // the server's own
+	}
+	if err != nil {
+		return sandbox.Sandbox{}, fmt.Errorf("find sandbox %s for its traffic: %w", id, err)
 	}
 	return sb, nil
 }
@@ -442,6 +463,13 @@ func fromRow(r storedb.Sandbox) (sandbox.Sandbox, error) {
 		Persistent: r.Persistent != 0, Origin: sandbox.Origin(r.Origin), Parent: sandbox.ID(r.Parent),
 		Snapshot: sandbox.SnapshotID(r.Snapshot), MergedInto: sandbox.ID(r.MergedInto),
 		Hibernation: sandbox.SnapshotID(r.Hibernation), BootNote: r.BootNote,
+		Deadline: sandbox.Deadline{
+			After: time.Duration(r.EndAfterMs) * time.Millisecond, Then: sandbox.AtEnd(r.AtEnd), ManualWake: r.ManualWake != 0,
+		},
+		PrivatePorts: r.PrivatePorts != 0,
+	}
+	if r.EndsAt != 0 {
+		sb.EndsAt = time.UnixMicro(r.EndsAt).UTC()
 	}
 	if r.UnresponsiveSince != 0 {
 		sb.UnresponsiveSince = time.UnixMicro(r.UnresponsiveSince).UTC()
@@ -469,12 +497,12 @@ func toRow(sb sandbox.Sandbox) (storedb.Sandbox, error) {
 		CreatedAt: sb.CreatedAt.UnixMicro(), UpdatedAt: sb.UpdatedAt.UnixMicro(),
 		Origin: string(sb.Origin), Parent: string(sb.Parent), Snapshot: string(sb.Snapshot),
 		MergedInto: string(sb.MergedInto), Hibernation: string(sb.Hibernation), BootNote: sb.BootNote,
+		EndAfterMs: sb.Deadline.After.Milliseconds(), AtEnd: string(sb.Deadline.Then),
+		Egress: number(sb.Egress), Persistent: number(sb.Persistent),
+		ManualWake: number(sb.Deadline.ManualWake), PrivatePorts: number(sb.PrivatePorts),
 	}
-	if sb.Egress {
-		r.Egress = 1
-	}
-	if sb.Persistent {
-		r.Persistent = 1
+	if !sb.EndsAt.IsZero() {
+		r.EndsAt = sb.EndsAt.UnixMicro()
 	}
 	if !sb.UnresponsiveSince.IsZero() {
 		r.UnresponsiveSince = sb.UnresponsiveSince.UnixMicro()

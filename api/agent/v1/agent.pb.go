@@ -1536,10 +1536,11 @@ type RunInfo struct {
 	NextSeq           uint64                 `protobuf:"varint,7,opt,name=next_seq,json=nextSeq,proto3" json:"next_seq,omitempty"`
 	Tag               string                 `protobuf:"bytes,8,opt,name=tag,proto3" json:"tag,omitempty"`
 	Pty               bool                   `protobuf:"varint,9,opt,name=pty,proto3" json:"pty,omitempty"`
-	Env               map[string]string      `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // as in the request
+	Env               map[string]string      `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // as in the request, while it runs
 	Cwd               string                 `protobuf:"bytes,11,opt,name=cwd,proto3" json:"cwd,omitempty"`                                                                           // where it was started
 	User              string                 `protobuf:"bytes,12,opt,name=user,proto3" json:"user,omitempty"`
-	Context           string                 `protobuf:"bytes,13,opt,name=context,proto3" json:"context,omitempty"` // of code
+	Context           string                 `protobuf:"bytes,13,opt,name=context,proto3" json:"context,omitempty"`    // of code
+	Detached          bool                   `protobuf:"varint,50,opt,name=detached,proto3" json:"detached,omitempty"` // it was started with detach
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1663,6 +1664,13 @@ func (x *RunInfo) GetContext() string {
 		return x.Context
 	}
 	return ""
+}
+
+func (x *RunInfo) GetDetached() bool {
+	if x != nil {
+		return x.Detached
+	}
+	return false
 }
 
 type CreateContextRequest struct {
@@ -2818,12 +2826,15 @@ func (x *WriteRequest) GetCommit() bool {
 }
 
 type WriteHeader struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
-	Mode          uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"` // 0: 0644, or the mode of the file that is replaced
-	MakeParents   bool                   `protobuf:"varint,4,opt,name=make_parents,json=makeParents,proto3" json:"make_parents,omitempty"`
-	Attributes    map[string]string      `protobuf:"bytes,5,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // extended attributes to set, without the prefix "user."
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Path        string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	User        string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Mode        uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"` // 0: 0644, or the mode of the file that is replaced
+	MakeParents bool                   `protobuf:"varint,4,opt,name=make_parents,json=makeParents,proto3" json:"make_parents,omitempty"`
+	Attributes  map[string]string      `protobuf:"bytes,5,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // extended attributes to set, without the prefix "user."
+	// For root's calls only: the file, also one that is replaced, and the directories that are
+	// made for it belong to this user.
+	Owner         string `protobuf:"bytes,80,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2891,6 +2902,13 @@ func (x *WriteHeader) GetAttributes() map[string]string {
 		return x.Attributes
 	}
 	return nil
+}
+
+func (x *WriteHeader) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 type ListFilesRequest struct {
@@ -3019,6 +3037,7 @@ type MkdirRequest struct {
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	Mode          uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"`
 	Parents       bool                   `protobuf:"varint,4,opt,name=parents,proto3" json:"parents,omitempty"`
+	Owner         string                 `protobuf:"bytes,80,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3081,12 +3100,21 @@ func (x *MkdirRequest) GetParents() bool {
 	return false
 }
 
+func (x *MkdirRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
 type MoveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	Overwrite     bool                   `protobuf:"varint,4,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
+	MakeParents   bool                   `protobuf:"varint,80,opt,name=make_parents,json=makeParents,proto3" json:"make_parents,omitempty"`
+	Owner         string                 `protobuf:"bytes,81,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3147,6 +3175,20 @@ func (x *MoveRequest) GetOverwrite() bool {
 		return x.Overwrite
 	}
 	return false
+}
+
+func (x *MoveRequest) GetMakeParents() bool {
+	if x != nil {
+		return x.MakeParents
+	}
+	return false
+}
+
+func (x *MoveRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 type RemoveRequest struct {
@@ -3948,10 +3990,13 @@ func (x *Change) GetInfo() *FileInfo {
 }
 
 type DialRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Port          uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"` // first message only
-	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	Eof           bool                   `protobuf:"varint,3,opt,name=eof,proto3" json:"eof,omitempty"` // nothing more will be sent: half-close
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Port  uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"` // first message only
+	Data  []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	Eof   bool                   `protobuf:"varint,3,opt,name=eof,proto3" json:"eof,omitempty"` // nothing more will be sent: half-close
+	// How many bytes of the other side its reader has taken, in all. A side sends at most
+	// 256 KiB that are not taken yet, so that a reader that has stopped holds up its own stream only.
+	Taken         uint64 `protobuf:"varint,60,opt,name=taken,proto3" json:"taken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4007,10 +4052,18 @@ func (x *DialRequest) GetEof() bool {
 	return false
 }
 
+func (x *DialRequest) GetTaken() uint64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
 type DialResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
 	Eof           bool                   `protobuf:"varint,2,opt,name=eof,proto3" json:"eof,omitempty"`
+	Taken         uint64                 `protobuf:"varint,60,opt,name=taken,proto3" json:"taken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4057,6 +4110,13 @@ func (x *DialResponse) GetEof() bool {
 		return x.Eof
 	}
 	return false
+}
+
+func (x *DialResponse) GetTaken() uint64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
 }
 
 type ListeningRequest struct {
@@ -4248,7 +4308,7 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x0eSignalResponse\"\r\n" +
 	"\vListRequest\";\n" +
 	"\fListResponse\x12+\n" +
-	"\x04runs\x18\x01 \x03(\v2\x17.ramet.agent.v1.RunInfoR\x04runs\"\xa7\x03\n" +
+	"\x04runs\x18\x01 \x03(\v2\x17.ramet.agent.v1.RunInfoR\x04runs\"\xc3\x03\n" +
 	"\aRunInfo\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x05R\x03pid\x12\x12\n" +
@@ -4263,7 +4323,8 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	" \x03(\v2 .ramet.agent.v1.RunInfo.EnvEntryR\x03env\x12\x10\n" +
 	"\x03cwd\x18\v \x01(\tR\x03cwd\x12\x12\n" +
 	"\x04user\x18\f \x01(\tR\x04user\x12\x18\n" +
-	"\acontext\x18\r \x01(\tR\acontext\x1a6\n" +
+	"\acontext\x18\r \x01(\tR\acontext\x12\x1a\n" +
+	"\bdetached\x182 \x01(\bR\bdetached\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
@@ -4350,7 +4411,7 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\fWriteRequest\x123\n" +
 	"\x06header\x18\x01 \x01(\v2\x1b.ramet.agent.v1.WriteHeaderR\x06header\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x16\n" +
-	"\x06commit\x18\x03 \x01(\bR\x06commit\"\xf8\x01\n" +
+	"\x06commit\x18\x03 \x01(\bR\x06commit\"\x8e\x02\n" +
 	"\vWriteHeader\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x12\n" +
@@ -4358,7 +4419,8 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\fmake_parents\x18\x04 \x01(\bR\vmakeParents\x12K\n" +
 	"\n" +
 	"attributes\x18\x05 \x03(\v2+.ramet.agent.v1.WriteHeader.AttributesEntryR\n" +
-	"attributes\x1a=\n" +
+	"attributes\x12\x14\n" +
+	"\x05owner\x18P \x01(\tR\x05owner\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"P\n" +
@@ -4369,17 +4431,20 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\vStatRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
-	"\x06follow\x18\x03 \x01(\bR\x06follow\"d\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\"z\n" +
 	"\fMkdirRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x12\n" +
 	"\x04mode\x18\x03 \x01(\rR\x04mode\x12\x18\n" +
-	"\aparents\x18\x04 \x01(\bR\aparents\"c\n" +
+	"\aparents\x18\x04 \x01(\bR\aparents\x12\x14\n" +
+	"\x05owner\x18P \x01(\tR\x05owner\"\x9c\x01\n" +
 	"\vMoveRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
 	"\x04user\x18\x03 \x01(\tR\x04user\x12\x1c\n" +
-	"\toverwrite\x18\x04 \x01(\bR\toverwrite\"U\n" +
+	"\toverwrite\x18\x04 \x01(\bR\toverwrite\x12!\n" +
+	"\fmake_parents\x18P \x01(\bR\vmakeParents\x12\x14\n" +
+	"\x05owner\x18Q \x01(\tR\x05owner\"U\n" +
 	"\rRemoveRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1c\n" +
@@ -4428,14 +4493,16 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x06Change\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12,\n" +
-	"\x04info\x18\x03 \x01(\v2\x18.ramet.agent.v1.FileInfoR\x04info\"G\n" +
+	"\x04info\x18\x03 \x01(\v2\x18.ramet.agent.v1.FileInfoR\x04info\"]\n" +
 	"\vDialRequest\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\rR\x04port\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +
-	"\x03eof\x18\x03 \x01(\bR\x03eof\"4\n" +
+	"\x03eof\x18\x03 \x01(\bR\x03eof\x12\x14\n" +
+	"\x05taken\x18< \x01(\x04R\x05taken\"J\n" +
 	"\fDialResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x10\n" +
-	"\x03eof\x18\x02 \x01(\bR\x03eof\"\x12\n" +
+	"\x03eof\x18\x02 \x01(\bR\x03eof\x12\x14\n" +
+	"\x05taken\x18< \x01(\x04R\x05taken\"\x12\n" +
 	"\x10ListeningRequest\")\n" +
 	"\x11ListeningResponse\x12\x14\n" +
 	"\x05ports\x18\x01 \x03(\rR\x05ports*\x93\x01\n" +

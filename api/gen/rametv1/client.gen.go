@@ -352,6 +352,47 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/console (the `GetConsole` operationId).
 	GetConsole(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListContexts List interpreters
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/contexts (the `ListContexts` operationId).
+	ListContexts(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateContextWithBody Start an interpreter
+	//
+	// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+	// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+	// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+	CreateContextWithBody(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateContext Start an interpreter
+	//
+	// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+	// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+	// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+	CreateContext(ctx context.Context, id SandboxID, body CreateContextJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteContext End an interpreter
+	//
+	// The call that it runs, and those that wait for it, end. The context `default` cannot be removed.
+	//
+	// Corresponds with DELETE /v1/sandboxes/{id}/contexts/{context} (the `DeleteContext` operationId).
+	DeleteContext(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RestartContext Replace an interpreter by a new one
+	//
+	// Its state is lost, and the call that it runs ends. Its id, language and directory stay, and calls that wait run in the new one.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/contexts/{context}/restart (the `RestartContext` operationId).
+	RestartContext(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// DiffSandboxesWithBody Which files differ between two sandboxes
 	//
 	// Takes any type of body and a specified content type.
@@ -512,6 +553,16 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/files/stat (the `StatFile` operationId).
 	StatFile(ctx context.Context, id SandboxID, params *StatFileParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// WatchFiles Follow what changes in a directory
+	//
+	// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
+	// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
+	// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+	// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
+	WatchFiles(ctx context.Context, id SandboxID, params *WatchFilesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ForkSandboxWithBody Fork a running sandbox
 	//
 	// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
@@ -557,6 +608,22 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/metrics (the `GetMetrics` operationId).
 	GetMetrics(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListPorts TCP ports that something listens on
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/ports (the `ListPorts` operationId).
+	ListPorts(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ConnectPort Connect to a TCP port
+	//
+	// A WebSocket (HTTP/1.1) whose binary messages are the bytes of one TCP connection, cut anywhere. It reaches services that are
+	// bound to the sandbox's loopback address too. An *empty* binary message says that its sender sends no more, and that
+	// it still reads (half-close). When both sides have said so the server closes with 1000. A client that closes with 1000 or 1001 ends the
+	// connection well; anything else resets it. The server closes with 1011 when the connection broke, and the reason is `connection_reset` or
+	// the code of an error. The sandbox is in use while the WebSocket is open. Where nothing listens the answer is 409 (`port_closed`).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/ports/{port}/connect (the `ConnectPort` operationId).
+	ConnectPort(ctx context.Context, id SandboxID, port int, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListProcesses List runs and programs
 	//
 	// Everything that runs by exec or as a program, and detached programs that have ended.
@@ -571,6 +638,10 @@ type ClientInterface interface {
 	// SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 	// A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 	//
+	// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+	// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+	// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -583,14 +654,36 @@ type ClientInterface interface {
 	// SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 	// A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 	//
+	// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+	// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+	// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
 	StartProcess(ctx context.Context, id SandboxID, params *StartProcessParams, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ResizeProcessWithBody Set the size of a process's terminal
+	//
+	// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+	ResizeProcessWithBody(ctx context.Context, id SandboxID, process ProcessID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResizeProcess Set the size of a process's terminal
+	//
+	// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+	ResizeProcess(ctx context.Context, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// SignalProcessWithBody Send a signal
 	//
-	// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+	// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -599,7 +692,7 @@ type ClientInterface interface {
 
 	// SignalProcess Send a signal
 	//
-	// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+	// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -608,7 +701,7 @@ type ClientInterface interface {
 
 	// WriteStdinWithBody Write to a program's standard input
 	//
-	// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin`.
+	// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin` or `pty`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1317,6 +1410,97 @@ func (c *Client) GetConsole(ctx context.Context, id SandboxID, reqEditors ...Req
 	return c.Client.Do(req)
 }
 
+// ListContexts List interpreters
+//
+// Corresponds with GET /v1/sandboxes/{id}/contexts (the `ListContexts` operationId).
+func (c *Client) ListContexts(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListContextsRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateContextWithBody Start an interpreter
+//
+// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+func (c *Client) CreateContextWithBody(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateContextRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateContext Start an interpreter
+//
+// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+func (c *Client) CreateContext(ctx context.Context, id SandboxID, body CreateContextJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateContextRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteContext End an interpreter
+//
+// The call that it runs, and those that wait for it, end. The context `default` cannot be removed.
+//
+// Corresponds with DELETE /v1/sandboxes/{id}/contexts/{context} (the `DeleteContext` operationId).
+func (c *Client) DeleteContext(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteContextRequest(c.Server, id, context)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RestartContext Replace an interpreter by a new one
+//
+// Its state is lost, and the call that it runs ends. Its id, language and directory stay, and calls that wait run in the new one.
+//
+// Corresponds with POST /v1/sandboxes/{id}/contexts/{context}/restart (the `RestartContext` operationId).
+func (c *Client) RestartContext(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRestartContextRequest(c.Server, id, context)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // DiffSandboxesWithBody Which files differ between two sandboxes
 //
 // Takes any type of body and a specified content type.
@@ -1647,6 +1831,26 @@ func (c *Client) StatFile(ctx context.Context, id SandboxID, params *StatFilePar
 	return c.Client.Do(req)
 }
 
+// WatchFiles Follow what changes in a directory
+//
+// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
+// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
+// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
+//
+// Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
+func (c *Client) WatchFiles(ctx context.Context, id SandboxID, params *WatchFilesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWatchFilesRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ForkSandboxWithBody Fork a running sandbox
 //
 // Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
@@ -1742,6 +1946,42 @@ func (c *Client) GetMetrics(ctx context.Context, id SandboxID, reqEditors ...Req
 	return c.Client.Do(req)
 }
 
+// ListPorts TCP ports that something listens on
+//
+// Corresponds with GET /v1/sandboxes/{id}/ports (the `ListPorts` operationId).
+func (c *Client) ListPorts(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPortsRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ConnectPort Connect to a TCP port
+//
+// A WebSocket (HTTP/1.1) whose binary messages are the bytes of one TCP connection, cut anywhere. It reaches services that are
+// bound to the sandbox's loopback address too. An *empty* binary message says that its sender sends no more, and that
+// it still reads (half-close). When both sides have said so the server closes with 1000. A client that closes with 1000 or 1001 ends the
+// connection well; anything else resets it. The server closes with 1011 when the connection broke, and the reason is `connection_reset` or
+// the code of an error. The sandbox is in use while the WebSocket is open. Where nothing listens the answer is 409 (`port_closed`).
+//
+// Corresponds with GET /v1/sandboxes/{id}/ports/{port}/connect (the `ConnectPort` operationId).
+func (c *Client) ConnectPort(ctx context.Context, id SandboxID, port int, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConnectPortRequest(c.Server, id, port)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListProcesses List runs and programs
 //
 // Everything that runs by exec or as a program, and detached programs that have ended.
@@ -1766,6 +2006,10 @@ func (c *Client) ListProcesses(ctx context.Context, id SandboxID, reqEditors ...
 // SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 // A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 //
+// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -1788,6 +2032,10 @@ func (c *Client) StartProcessWithBody(ctx context.Context, id SandboxID, params 
 // SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 // A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 //
+// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+//
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -1803,9 +2051,47 @@ func (c *Client) StartProcess(ctx context.Context, id SandboxID, params *StartPr
 	return c.Client.Do(req)
 }
 
+// ResizeProcessWithBody Set the size of a process's terminal
+//
+// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+func (c *Client) ResizeProcessWithBody(ctx context.Context, id SandboxID, process ProcessID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResizeProcessRequestWithBody(c.Server, id, process, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResizeProcess Set the size of a process's terminal
+//
+// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+func (c *Client) ResizeProcess(ctx context.Context, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResizeProcessRequest(c.Server, id, process, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // SignalProcessWithBody Send a signal
 //
-// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1824,7 +2110,7 @@ func (c *Client) SignalProcessWithBody(ctx context.Context, id SandboxID, proces
 
 // SignalProcess Send a signal
 //
-// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1843,7 +2129,7 @@ func (c *Client) SignalProcess(ctx context.Context, id SandboxID, process Proces
 
 // WriteStdinWithBody Write to a program's standard input
 //
-// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin`.
+// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin` or `pty`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3397,6 +3683,169 @@ func NewGetConsoleRequest(server string, id SandboxID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListContextsRequest constructs an http.Request for the ListContexts method
+func NewListContextsRequest(server string, id SandboxID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/contexts", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateContextRequest calls the generic CreateContext builder with application/json body
+func NewCreateContextRequest(server string, id SandboxID, body CreateContextJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateContextRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewCreateContextRequestWithBody constructs an http.Request for the CreateContext method, with any body, and a specified content type
+func NewCreateContextRequestWithBody(server string, id SandboxID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/contexts", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteContextRequest constructs an http.Request for the DeleteContext method
+func NewDeleteContextRequest(server string, id SandboxID, context ContextID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "context", context, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/contexts/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRestartContextRequest constructs an http.Request for the RestartContext method
+func NewRestartContextRequest(server string, id SandboxID, context ContextID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "context", context, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/contexts/%s/restart", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewDiffSandboxesRequest calls the generic DiffSandboxes builder with application/json body
 func NewDiffSandboxesRequest(server string, id SandboxID, body DiffSandboxesJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -3767,6 +4216,18 @@ func NewWriteFileRequestWithBody(server string, id SandboxID, params *WriteFileP
 
 		}
 
+		if params.Attribute != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "attribute", *params.Attribute, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -4086,6 +4547,99 @@ func NewStatFileRequest(server string, id SandboxID, params *StatFileParams) (*h
 	return req, nil
 }
 
+// NewWatchFilesRequest constructs an http.Request for the WatchFiles method
+func NewWatchFilesRequest(server string, id SandboxID, params *WatchFilesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/files/watch", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "path", params.Path, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.User != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "user", *params.User, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Recursive != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "recursive", *params.Recursive, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Info != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "info", *params.Info, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewForkSandboxRequest calls the generic ForkSandbox builder with application/json body
 func NewForkSandboxRequest(server string, id SandboxID, params *ForkSandboxParams, body ForkSandboxJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -4257,6 +4811,81 @@ func NewGetMetricsRequest(server string, id SandboxID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListPortsRequest constructs an http.Request for the ListPorts method
+func NewListPortsRequest(server string, id SandboxID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/ports", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewConnectPortRequest constructs an http.Request for the ConnectPort method
+func NewConnectPortRequest(server string, id SandboxID, port int) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "port", port, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/ports/%s/connect", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListProcessesRequest constructs an http.Request for the ListProcesses method
 func NewListProcessesRequest(server string, id SandboxID) (*http.Request, error) {
 	var err error
@@ -4349,6 +4978,60 @@ func NewStartProcessRequestWithBody(server string, id SandboxID, params *StartPr
 		}
 
 	}
+
+	return req, nil
+}
+
+// NewResizeProcessRequest calls the generic ResizeProcess builder with application/json body
+func NewResizeProcessRequest(server string, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResizeProcessRequestWithBody(server, id, process, "application/json", bodyReader)
+}
+
+// NewResizeProcessRequestWithBody constructs an http.Request for the ResizeProcess method, with any body, and a specified content type
+func NewResizeProcessRequestWithBody(server string, id SandboxID, process ProcessID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "process", process, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sandboxes/%s/processes/%s/resize", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -4522,6 +5205,18 @@ func NewStreamProcessRequest(server string, id SandboxID, process ProcessID, par
 		if params.FromSeq != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from_seq", *params.FromSeq, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Latest != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "latest", *params.Latest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -5296,6 +5991,53 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/console (the `GetConsole` operationId).
 	GetConsoleWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*GetConsoleResponse, error)
 
+	// ListContextsWithResponse List interpreters
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/contexts (the `ListContexts` operationId).
+	ListContextsWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*ListContextsResponse, error)
+
+	// CreateContextWithBodyWithResponse Start an interpreter
+	//
+	// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+	// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+	// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+	CreateContextWithBodyWithResponse(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateContextResponse, error)
+
+	// CreateContextWithResponse Start an interpreter
+	//
+	// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+	// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+	// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+	CreateContextWithResponse(ctx context.Context, id SandboxID, body CreateContextJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateContextResponse, error)
+
+	// DeleteContextWithResponse End an interpreter
+	//
+	// The call that it runs, and those that wait for it, end. The context `default` cannot be removed.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/sandboxes/{id}/contexts/{context} (the `DeleteContext` operationId).
+	DeleteContextWithResponse(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*DeleteContextResponse, error)
+
+	// RestartContextWithResponse Replace an interpreter by a new one
+	//
+	// Its state is lost, and the call that it runs ends. Its id, language and directory stay, and calls that wait run in the new one.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/contexts/{context}/restart (the `RestartContext` operationId).
+	RestartContextWithResponse(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*RestartContextResponse, error)
+
 	// DiffSandboxesWithBodyWithResponse Which files differ between two sandboxes
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -5464,6 +6206,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/files/stat (the `StatFile` operationId).
 	StatFileWithResponse(ctx context.Context, id SandboxID, params *StatFileParams, reqEditors ...RequestEditorFn) (*StatFileResponse, error)
 
+	// WatchFilesWithResponse Follow what changes in a directory
+	//
+	// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
+	// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
+	// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+	// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
+	WatchFilesWithResponse(ctx context.Context, id SandboxID, params *WatchFilesParams, reqEditors ...RequestEditorFn) (*WatchFilesResponse, error)
+
 	// ForkSandboxWithBodyWithResponse Fork a running sandbox
 	//
 	// Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
@@ -5515,6 +6269,26 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/sandboxes/{id}/metrics (the `GetMetrics` operationId).
 	GetMetricsWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*GetMetricsResponse, error)
 
+	// ListPortsWithResponse TCP ports that something listens on
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/ports (the `ListPorts` operationId).
+	ListPortsWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*ListPortsResponse, error)
+
+	// ConnectPortWithResponse Connect to a TCP port
+	//
+	// A WebSocket (HTTP/1.1) whose binary messages are the bytes of one TCP connection, cut anywhere. It reaches services that are
+	// bound to the sandbox's loopback address too. An *empty* binary message says that its sender sends no more, and that
+	// it still reads (half-close). When both sides have said so the server closes with 1000. A client that closes with 1000 or 1001 ends the
+	// connection well; anything else resets it. The server closes with 1011 when the connection broke, and the reason is `connection_reset` or
+	// the code of an error. The sandbox is in use while the WebSocket is open. Where nothing listens the answer is 409 (`port_closed`).
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sandboxes/{id}/ports/{port}/connect (the `ConnectPort` operationId).
+	ConnectPortWithResponse(ctx context.Context, id SandboxID, port int, reqEditors ...RequestEditorFn) (*ConnectPortResponse, error)
+
 	// ListProcessesWithResponse List runs and programs
 	//
 	// Everything that runs by exec or as a program, and detached programs that have ended.
@@ -5531,6 +6305,10 @@ type ClientWithResponsesInterface interface {
 	// SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 	// A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 	//
+	// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+	// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+	// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -5543,14 +6321,36 @@ type ClientWithResponsesInterface interface {
 	// SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 	// A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 	//
+	// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+	// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+	// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
 	StartProcessWithResponse(ctx context.Context, id SandboxID, params *StartProcessParams, body StartProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*StartProcessResponse, error)
 
+	// ResizeProcessWithBodyWithResponse Set the size of a process's terminal
+	//
+	// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+	ResizeProcessWithBodyWithResponse(ctx context.Context, id SandboxID, process ProcessID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResizeProcessResponse, error)
+
+	// ResizeProcessWithResponse Set the size of a process's terminal
+	//
+	// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+	ResizeProcessWithResponse(ctx context.Context, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*ResizeProcessResponse, error)
+
 	// SignalProcessWithBodyWithResponse Send a signal
 	//
-	// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+	// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5559,7 +6359,7 @@ type ClientWithResponsesInterface interface {
 
 	// SignalProcessWithResponse Send a signal
 	//
-	// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+	// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5568,7 +6368,7 @@ type ClientWithResponsesInterface interface {
 
 	// WriteStdinWithBodyWithResponse Write to a program's standard input
 	//
-	// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin`.
+	// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin` or `pty`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -7135,6 +7935,223 @@ func (r GetConsoleResponse) ContentType() string {
 	return ""
 }
 
+// ListContextsResponseDefaultHeaders the declared response headers of an HTTP default response for ListContexts
+type ListContextsResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ListContextsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ContextList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ListContextsResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListContextsResponse) GetJSON200() *ContextList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListContextsResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListContextsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListContextsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListContextsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListContextsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// CreateContextResponseDefaultHeaders the declared response headers of an HTTP default response for CreateContext
+type CreateContextResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type CreateContextResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Context
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *CreateContextResponseDefaultHeaders
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CreateContextResponse) GetJSON201() *Context {
+	return r.JSON201
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateContextResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateContextResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateContextResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateContextResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateContextResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// DeleteContextResponseDefaultHeaders the declared response headers of an HTTP default response for DeleteContext
+type DeleteContextResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type DeleteContextResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *DeleteContextResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteContextResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteContextResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteContextResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteContextResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteContextResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// RestartContextResponseDefaultHeaders the declared response headers of an HTTP default response for RestartContext
+type RestartContextResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type RestartContextResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Context
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *RestartContextResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RestartContextResponse) GetJSON200() *Context {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r RestartContextResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RestartContextResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RestartContextResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RestartContextResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RestartContextResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // DiffSandboxesResponseDefaultHeaders the declared response headers of an HTTP default response for DiffSandboxes
 type DiffSandboxesResponseDefaultHeaders struct {
 	RetryAfter *int
@@ -7737,6 +8754,55 @@ func (r StatFileResponse) ContentType() string {
 	return ""
 }
 
+// WatchFilesResponseDefaultHeaders the declared response headers of an HTTP default response for WatchFiles
+type WatchFilesResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type WatchFilesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *WatchFilesResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r WatchFilesResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r WatchFilesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r WatchFilesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r WatchFilesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r WatchFilesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ForkSandboxResponseDefaultHeaders the declared response headers of an HTTP default response for ForkSandbox
 type ForkSandboxResponseDefaultHeaders struct {
 	RetryAfter *int
@@ -7961,6 +9027,111 @@ func (r GetMetricsResponse) ContentType() string {
 	return ""
 }
 
+// ListPortsResponseDefaultHeaders the declared response headers of an HTTP default response for ListPorts
+type ListPortsResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ListPortsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PortList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ListPortsResponseDefaultHeaders
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListPortsResponse) GetJSON200() *PortList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListPortsResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListPortsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListPortsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListPortsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListPortsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ConnectPortResponseDefaultHeaders the declared response headers of an HTTP default response for ConnectPort
+type ConnectPortResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ConnectPortResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ConnectPortResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ConnectPortResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ConnectPortResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ConnectPortResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ConnectPortResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ConnectPortResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // ListProcessesResponseDefaultHeaders the declared response headers of an HTTP default response for ListProcesses
 type ListProcessesResponseDefaultHeaders struct {
 	RetryAfter *int
@@ -8067,6 +9238,55 @@ func (r StartProcessResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r StartProcessResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ResizeProcessResponseDefaultHeaders the declared response headers of an HTTP default response for ResizeProcess
+type ResizeProcessResponseDefaultHeaders struct {
+	RetryAfter *int
+	XRequestId *string
+}
+
+type ResizeProcessResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+	// HeadersDefault the parsed response headers for an HTTP default response
+	HeadersDefault *ResizeProcessResponseDefaultHeaders
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ResizeProcessResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResizeProcessResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResizeProcessResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResizeProcessResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResizeProcessResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -9266,6 +10486,83 @@ func (c *ClientWithResponses) GetConsoleWithResponse(ctx context.Context, id San
 	return ParseGetConsoleResponse(rsp)
 }
 
+// ListContextsWithResponse List interpreters
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sandboxes/{id}/contexts (the `ListContexts` operationId).
+func (c *ClientWithResponses) ListContextsWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*ListContextsResponse, error) {
+	rsp, err := c.ListContexts(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListContextsResponse(rsp)
+}
+
+// CreateContextWithBodyWithResponse Start an interpreter
+//
+// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+func (c *ClientWithResponses) CreateContextWithBodyWithResponse(ctx context.Context, id SandboxID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateContextResponse, error) {
+	rsp, err := c.CreateContextWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateContextResponse(rsp)
+}
+
+// CreateContextWithResponse Start an interpreter
+//
+// A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+// first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+// It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/contexts (the `CreateContext` operationId).
+func (c *ClientWithResponses) CreateContextWithResponse(ctx context.Context, id SandboxID, body CreateContextJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateContextResponse, error) {
+	rsp, err := c.CreateContext(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateContextResponse(rsp)
+}
+
+// DeleteContextWithResponse End an interpreter
+//
+// The call that it runs, and those that wait for it, end. The context `default` cannot be removed.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/sandboxes/{id}/contexts/{context} (the `DeleteContext` operationId).
+func (c *ClientWithResponses) DeleteContextWithResponse(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*DeleteContextResponse, error) {
+	rsp, err := c.DeleteContext(ctx, id, context, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteContextResponse(rsp)
+}
+
+// RestartContextWithResponse Replace an interpreter by a new one
+//
+// Its state is lost, and the call that it runs ends. Its id, language and directory stay, and calls that wait run in the new one.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/contexts/{context}/restart (the `RestartContext` operationId).
+func (c *ClientWithResponses) RestartContextWithResponse(ctx context.Context, id SandboxID, context ContextID, reqEditors ...RequestEditorFn) (*RestartContextResponse, error) {
+	rsp, err := c.RestartContext(ctx, id, context, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRestartContextResponse(rsp)
+}
+
 // DiffSandboxesWithBodyWithResponse Which files differ between two sandboxes
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -9536,6 +10833,24 @@ func (c *ClientWithResponses) StatFileWithResponse(ctx context.Context, id Sandb
 	return ParseStatFileResponse(rsp)
 }
 
+// WatchFilesWithResponse Follow what changes in a directory
+//
+// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
+// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
+// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
+func (c *ClientWithResponses) WatchFilesWithResponse(ctx context.Context, id SandboxID, params *WatchFilesParams, reqEditors ...RequestEditorFn) (*WatchFilesResponse, error) {
+	rsp, err := c.WatchFiles(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseWatchFilesResponse(rsp)
+}
+
 // ForkSandboxWithBodyWithResponse Fork a running sandbox
 //
 // Makes `n` sandboxes with the memory, processes, files and settings that this one has at one instant; each has its own id,
@@ -9617,6 +10932,38 @@ func (c *ClientWithResponses) GetMetricsWithResponse(ctx context.Context, id San
 	return ParseGetMetricsResponse(rsp)
 }
 
+// ListPortsWithResponse TCP ports that something listens on
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sandboxes/{id}/ports (the `ListPorts` operationId).
+func (c *ClientWithResponses) ListPortsWithResponse(ctx context.Context, id SandboxID, reqEditors ...RequestEditorFn) (*ListPortsResponse, error) {
+	rsp, err := c.ListPorts(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListPortsResponse(rsp)
+}
+
+// ConnectPortWithResponse Connect to a TCP port
+//
+// A WebSocket (HTTP/1.1) whose binary messages are the bytes of one TCP connection, cut anywhere. It reaches services that are
+// bound to the sandbox's loopback address too. An *empty* binary message says that its sender sends no more, and that
+// it still reads (half-close). When both sides have said so the server closes with 1000. A client that closes with 1000 or 1001 ends the
+// connection well; anything else resets it. The server closes with 1011 when the connection broke, and the reason is `connection_reset` or
+// the code of an error. The sandbox is in use while the WebSocket is open. Where nothing listens the answer is 409 (`port_closed`).
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sandboxes/{id}/ports/{port}/connect (the `ConnectPort` operationId).
+func (c *ClientWithResponses) ConnectPortWithResponse(ctx context.Context, id SandboxID, port int, reqEditors ...RequestEditorFn) (*ConnectPortResponse, error) {
+	rsp, err := c.ConnectPort(ctx, id, port, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConnectPortResponse(rsp)
+}
+
 // ListProcessesWithResponse List runs and programs
 //
 // Everything that runs by exec or as a program, and detached programs that have ended.
@@ -9639,6 +10986,10 @@ func (c *ClientWithResponses) ListProcessesWithResponse(ctx context.Context, id 
 // SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 // A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 //
+// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -9657,6 +11008,10 @@ func (c *ClientWithResponses) StartProcessWithBodyWithResponse(ctx context.Conte
 // SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
 // A program that cannot be started is an `exit` with the reason `start_failed` and a message.
 //
+// With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+// typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+// environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
+//
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/sandboxes/{id}/processes (the `StartProcess` operationId).
@@ -9668,9 +11023,39 @@ func (c *ClientWithResponses) StartProcessWithResponse(ctx context.Context, id S
 	return ParseStartProcessResponse(rsp)
 }
 
+// ResizeProcessWithBodyWithResponse Set the size of a process's terminal
+//
+// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+func (c *ClientWithResponses) ResizeProcessWithBodyWithResponse(ctx context.Context, id SandboxID, process ProcessID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResizeProcessResponse, error) {
+	rsp, err := c.ResizeProcessWithBody(ctx, id, process, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResizeProcessResponse(rsp)
+}
+
+// ResizeProcessWithResponse Set the size of a process's terminal
+//
+// Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/sandboxes/{id}/processes/{process}/resize (the `ResizeProcess` operationId).
+func (c *ClientWithResponses) ResizeProcessWithResponse(ctx context.Context, id SandboxID, process ProcessID, body ResizeProcessJSONRequestBody, reqEditors ...RequestEditorFn) (*ResizeProcessResponse, error) {
+	rsp, err := c.ResizeProcess(ctx, id, process, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResizeProcessResponse(rsp)
+}
+
 // SignalProcessWithBodyWithResponse Send a signal
 //
-// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -9685,7 +11070,7 @@ func (c *ClientWithResponses) SignalProcessWithBodyWithResponse(ctx context.Cont
 
 // SignalProcessWithResponse Send a signal
 //
-// It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+// It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -9700,7 +11085,7 @@ func (c *ClientWithResponses) SignalProcessWithResponse(ctx context.Context, id 
 
 // WriteStdinWithBodyWithResponse Write to a program's standard input
 //
-// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin`.
+// The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin` or `pty`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -11269,6 +12654,214 @@ func ParseGetConsoleResponse(rsp *http.Response) (*GetConsoleResponse, error) {
 	return response, nil
 }
 
+// ParseListContextsResponse parses an HTTP response from a ListContextsWithResponse call
+func ParseListContextsResponse(rsp *http.Response) (*ListContextsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListContextsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ContextList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ListContextsResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCreateContextResponse parses an HTTP response from a CreateContextWithResponse call
+func ParseCreateContextResponse(rsp *http.Response) (*CreateContextResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateContextResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Context
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers CreateContextResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeleteContextResponse parses an HTTP response from a DeleteContextWithResponse call
+func ParseDeleteContextResponse(rsp *http.Response) (*DeleteContextResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteContextResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers DeleteContextResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseRestartContextResponse parses an HTTP response from a RestartContextWithResponse call
+func ParseRestartContextResponse(rsp *http.Response) (*RestartContextResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RestartContextResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Context
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers RestartContextResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
 // ParseDiffSandboxesResponse parses an HTTP response from a DiffSandboxesWithResponse call
 func ParseDiffSandboxesResponse(rsp *http.Response) (*DiffSandboxesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -11844,6 +13437,52 @@ func ParseStatFileResponse(rsp *http.Response) (*StatFileResponse, error) {
 	return response, nil
 }
 
+// ParseWatchFilesResponse parses an HTTP response from a WatchFilesWithResponse call
+func ParseWatchFilesResponse(rsp *http.Response) (*WatchFilesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &WatchFilesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers WatchFilesResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
 // ParseForkSandboxResponse parses an HTTP response from a ForkSandboxWithResponse call
 func ParseForkSandboxResponse(rsp *http.Response) (*ForkSandboxResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -12056,6 +13695,108 @@ func ParseGetMetricsResponse(rsp *http.Response) (*GetMetricsResponse, error) {
 	return response, nil
 }
 
+// ParseListPortsResponse parses an HTTP response from a ListPortsWithResponse call
+func ParseListPortsResponse(rsp *http.Response) (*ListPortsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListPortsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PortList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ListPortsResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseConnectPortResponse parses an HTTP response from a ConnectPortWithResponse call
+func ParseConnectPortResponse(rsp *http.Response) (*ConnectPortResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ConnectPortResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 101:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ConnectPortResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListProcessesResponse parses an HTTP response from a ListProcessesWithResponse call
 func ParseListProcessesResponse(rsp *http.Response) (*ListProcessesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -12145,6 +13886,55 @@ func ParseStartProcessResponse(rsp *http.Response) (*StartProcessResponse, error
 		response.Headers200 = &headers
 	case true:
 		var headers StartProcessResponseDefaultHeaders
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestId = &value
+		}
+		response.HeadersDefault = &headers
+	}
+
+	return response, nil
+}
+
+// ParseResizeProcessResponse parses an HTTP response from a ResizeProcessWithResponse call
+func ParseResizeProcessResponse(rsp *http.Response) (*ResizeProcessResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResizeProcessResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	switch {
+	case true:
+		var headers ResizeProcessResponseDefaultHeaders
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

@@ -121,6 +121,31 @@ type CheckpointList struct {
 	NextCursor *string `json:"next_cursor,omitempty"`
 }
 
+// Context defines model for Context.
+type Context struct {
+	// Cwd Where its interpreters start.
+	Cwd      string `json:"cwd"`
+	Id       string `json:"id"`
+	Language string `json:"language"`
+
+	// Running Its interpreter has been started.
+	Running bool `json:"running"`
+}
+
+// ContextCreate defines model for ContextCreate.
+type ContextCreate struct {
+	// Cwd Where the interpreter starts. Default is the home of root.
+	Cwd *string `json:"cwd,omitempty"`
+
+	// Language `python` (default), `javascript` or `bash`.
+	Language *string `json:"language,omitempty"`
+}
+
+// ContextList defines model for ContextList.
+type ContextList struct {
+	Contexts []Context `json:"contexts"`
+}
+
 // Diff Paths of regular files, sorted. `added` are only in the other sandbox, `removed` only in this one, `modified` differ.
 type Diff struct {
 	Added    []string `json:"added"`
@@ -193,7 +218,8 @@ type Event struct {
 	// Code `stream_error`: the word that an error answer would have.
 	Code *string `json:"code,omitempty"`
 
-	// Data `stdout`, `stderr`: text. `result`: an object from MIME type to text (base64 for binary types).
+	// Data `stdout`, `stderr`: text. `result`: an object from MIME type to text (base64 for binary types); `application/vnd.ramet.chart+json`
+	// describes a chart of matplotlib, `application/vnd.ramet.data+json` has the columns of a DataFrame as lists.
 	// `error`: `name: value`. `truncated`: how many bytes of output were dropped here.
 	// `exit`: the exit code. `started`: the process id as the guest's kernel counts. `stream_error`: a sentence.
 	Data json.RawMessage `json:"data"`
@@ -244,6 +270,9 @@ type Event struct {
 type ExecRequest struct {
 	Code string `json:"code"`
 
+	// Context The interpreter to run in, see `…/contexts`.
+	Context *string `json:"context,omitempty"`
+
 	// Cwd Working directory for this call only.
 	Cwd *string `json:"cwd,omitempty"`
 
@@ -253,13 +282,14 @@ type ExecRequest struct {
 	// Format `lines` (default) or `chunks`, see `Event`.
 	Format *string `json:"format,omitempty"`
 
-	// Language `python` (default) or `bash`.
+	// Language `python` (default), `javascript` or `bash`. Python and JavaScript run in an interpreter that keeps its state, bash without a
+	// `context` in a process of its own. `typescript` is JavaScript whose types are stripped, where the sandbox's Node.js can do that. With `context` the language is that of the context.
 	Language *string `json:"language,omitempty"`
 
 	// TimeoutS Seconds after which the code is interrupted. 0 or absent means never.
 	TimeoutS *float64 `json:"timeout_s,omitempty"`
 
-	// User The guest's user, for `bash`. Default `root`.
+	// User The guest's user, for `bash` without a context. Default `root`.
 	User *string `json:"user,omitempty"`
 }
 
@@ -283,11 +313,32 @@ type FileAttributes struct {
 	User  *string `json:"user,omitempty"`
 }
 
+// FileChange defines model for FileChange.
+type FileChange struct {
+	// Change `create` (made, or moved here), `write`, `remove`, `rename` (moved away from this name) or `chmod` (mode, owner, times, attributes).
+	Change *string `json:"change,omitempty"`
+
+	// Code `stream_error`: its stable word, such as `file_not_found` when the directory has gone.
+	Code *string `json:"code,omitempty"`
+
+	// Error `stream_error`: a sentence.
+	Error *string   `json:"error,omitempty"`
+	Info  *FileInfo `json:"info,omitempty"`
+
+	// Path `change`: relative to the directory that is watched; `.` is that itself.
+	Path *string `json:"path,omitempty"`
+
+	// Type `started`, `change`, `overflow` or, at the end, `stream_error`. Skip types you do not know.
+	Type string `json:"type"`
+}
+
 // FileInfo defines model for FileInfo.
 type FileInfo struct {
-	Gid        int     `json:"gid"`
-	Group      string  `json:"group"`
-	LinkTarget *string `json:"link_target,omitempty"`
+	// Attributes Extended attributes `user.<name>` that are text. Left out when there are none.
+	Attributes *map[string]string `json:"attributes,omitempty"`
+	Gid        int                `json:"gid"`
+	Group      string             `json:"group"`
+	LinkTarget *string            `json:"link_target,omitempty"`
 
 	// Mode Permission bits in octal, `0644`.
 	Mode       string    `json:"mode"`
@@ -389,13 +440,16 @@ type Info struct {
 	Driver string `json:"driver"`
 
 	// Isolation What stands between a guest and the host: `kvm`, `gvisor` or `emulated`.
-	Isolation string    `json:"isolation"`
-	Node      string    `json:"node"`
-	Pid       int       `json:"pid"`
-	Region    string    `json:"region"`
-	StartedAt time.Time `json:"started_at"`
-	UptimeS   float64   `json:"uptime_s"`
-	Version   string    `json:"version"`
+	Isolation string `json:"isolation"`
+	Node      string `json:"node"`
+	Pid       int    `json:"pid"`
+
+	// PreviewDomain Where guest ports are reached: `<port>-<id>.<preview_domain>`, with the id as `i<32 hex>`. It has a port in it when that is not the one of the scheme.
+	PreviewDomain *string   `json:"preview_domain,omitempty"`
+	Region        string    `json:"region"`
+	StartedAt     time.Time `json:"started_at"`
+	UptimeS       float64   `json:"uptime_s"`
+	Version       string    `json:"version"`
 }
 
 // Key defines model for Key.
@@ -413,6 +467,9 @@ type Key struct {
 
 // KeyCreate defines model for KeyCreate.
 type KeyCreate struct {
+	// Format The shape of the secret: `ramet` (default), or `e2b` for clients that take `e2b_<hex>` only.
+	Format *string `json:"format,omitempty"`
+
 	// Name To recognise the key by.
 	Name *string `json:"name,omitempty"`
 
@@ -549,10 +606,24 @@ type PoolCounters struct {
 	Warming int `json:"warming"`
 }
 
+// PortList defines model for PortList.
+type PortList struct {
+	Ports []int `json:"ports"`
+}
+
 // Process defines model for Process.
 type Process struct {
-	Argv     *[]string `json:"argv,omitempty"`
-	ExitCode *int      `json:"exit_code,omitempty"`
+	Argv *[]string `json:"argv,omitempty"`
+
+	// Context The interpreter that runs it.
+	Context *string `json:"context,omitempty"`
+
+	// Cwd Where it was started.
+	Cwd *string `json:"cwd,omitempty"`
+
+	// Detached It outlives the call that started it.
+	Detached *bool `json:"detached,omitempty"`
+	ExitCode *int  `json:"exit_code,omitempty"`
 
 	// Language Set for code started by exec.
 	Language *string `json:"language,omitempty"`
@@ -560,12 +631,21 @@ type Process struct {
 	NextSeq  int64   `json:"next_seq"`
 
 	// Pid As the guest's kernel counts.
-	Pid       int       `json:"pid"`
-	Process   string    `json:"process"`
+	Pid     int    `json:"pid"`
+	Process string `json:"process"`
+
+	// Pty It runs on a terminal.
+	Pty       *bool     `json:"pty,omitempty"`
 	Reason    *string   `json:"reason,omitempty"`
 	Running   bool      `json:"running"`
 	Signal    *int      `json:"signal,omitempty"`
 	StartedAt time.Time `json:"started_at"`
+
+	// Tag What its starter called it.
+	Tag *string `json:"tag,omitempty"`
+
+	// User As whom it was started.
+	User *string `json:"user,omitempty"`
 }
 
 // ProcessList defines model for ProcessList.
@@ -585,8 +665,14 @@ type ProcessStart struct {
 	Detach *bool              `json:"detach,omitempty"`
 	Env    *map[string]string `json:"env,omitempty"`
 
+	// Pty The size of a terminal in characters.
+	Pty *PtySize `json:"pty,omitempty"`
+
 	// Stdin Keep standard input open for `…/stdin`. Default is an empty one.
 	Stdin *bool `json:"stdin,omitempty"`
+
+	// Tag A name of your own for it, shown in lists; at most 256 bytes.
+	Tag *string `json:"tag,omitempty"`
 
 	// TimeoutS Seconds after which the program is interrupted. 0 or absent means never.
 	TimeoutS *float64 `json:"timeout_s,omitempty"`
@@ -646,6 +732,12 @@ type ProjectSet struct {
 	RetainSpacesS *int64 `json:"retain_spaces_s,omitempty"`
 }
 
+// PtySize The size of a terminal in characters.
+type PtySize struct {
+	Columns int `json:"columns"`
+	Rows    int `json:"rows"`
+}
+
 // RestoreRequest defines model for RestoreRequest.
 type RestoreRequest struct {
 	// Checkpoint The id of one of its checkpoints.
@@ -654,6 +746,9 @@ type RestoreRequest struct {
 
 // Sandbox defines model for Sandbox.
 type Sandbox struct {
+	// AtEnd What becomes of it at its deadline; absent without one.
+	AtEnd *string `json:"at_end,omitempty"`
+
 	// BootNote One sentence: why its last start kept its disk only and not its memory. Absent when it kept both.
 	BootNote *string `json:"boot_note,omitempty"`
 
@@ -669,7 +764,10 @@ type Sandbox struct {
 	// events name them: lower case, names in their ASCII form. `docs/egress.md` says how they are enforced.
 	EgressPolicy EgressPolicy `json:"egress_policy"`
 
-	// ExpiresAt When it ends by itself if nothing changes: at the end of its maximum lifetime, or of its retention while it is hibernated.
+	// EndsAt Its deadline, which updates move. Absent: none, or it does not run.
+	EndsAt *time.Time `json:"ends_at,omitempty"`
+
+	// ExpiresAt When it ends by itself if nothing changes: at the end of its maximum lifetime, at a deadline that deletes it, or of its retention while it is hibernated.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 
 	// FailReason One sentence, with the status `failed`, and with `stopped` when the server stopped it: its maximum lifetime was over for example.
@@ -726,6 +824,9 @@ type Sandbox struct {
 
 // SandboxCreate defines model for SandboxCreate.
 type SandboxCreate struct {
+	// AtEnd What becomes of it at its deadline: `delete` (default), `hibernate`, or `hibernate_disk` (without its memory: the wake is a boot).
+	AtEnd *string `json:"at_end,omitempty"`
+
 	// Checkpoint The id of a checkpoint to start from, instead of a template. The new sandbox has the checkpoint's template and shape, which cannot be
 	// changed, and those of its settings that this request does not give. It has no network when either says so, and is persistent when either says so.
 	Checkpoint *string `json:"checkpoint,omitempty"`
@@ -741,6 +842,9 @@ type SandboxCreate struct {
 	// `:443` or `:8000-8010` behind it (IPv6 in brackets then: `[2001:db8::1]:443`). Each list has at most 1000 rules, together at most 64 KiB. Rules are answered in the form in which
 	// events name them: lower case, names in their ASCII form. `docs/egress.md` says how they are enforced.
 	EgressPolicy *EgressPolicy `json:"egress_policy,omitempty"`
+
+	// EndsInS Seconds for which it runs until its deadline, which updates move and calls do not. It counts from the moment at which the sandbox runs, and anew from each wake. 0 or absent is none.
+	EndsInS *int `json:"ends_in_s,omitempty"`
 
 	// Env Environment of everything that runs in the sandbox. It is not shown again, since it may hold secrets.
 	Env *map[string]string `json:"env,omitempty"`
@@ -822,6 +926,12 @@ type SandboxList struct {
 
 // SandboxUpdate What is absent stays as it was.
 type SandboxUpdate struct {
+	// AtEnd `delete`, `hibernate` or `hibernate_disk`.
+	AtEnd *string `json:"at_end,omitempty"`
+
+	// EndsInS Moves the deadline to so many seconds from now; 0 takes it away. While the sandbox hibernates it is the time from its wake on.
+	EndsInS *int `json:"ends_in_s,omitempty"`
+
 	// IdleTimeoutS 0 is never.
 	IdleTimeoutS *int `json:"idle_timeout_s,omitempty"`
 
@@ -1014,6 +1124,9 @@ type Written struct {
 // CheckpointID defines model for CheckpointID.
 type CheckpointID = string
 
+// ContextID defines model for ContextID.
+type ContextID = string
+
 // Cursor defines model for Cursor.
 type Cursor = string
 
@@ -1177,6 +1290,10 @@ type WriteFileParams struct {
 
 	// Parents Make missing parent directories.
 	Parents *Parents `form:"parents,omitempty" json:"parents,omitempty"`
+
+	// Attribute `name=value`, repeatable: extended attributes (`user.<name>`) that the file gets. It has no others, also where it takes
+	// another file's place. At most 64 with 16 KiB in all; ext4 keeps less than 4 KiB.
+	Attribute *[]string `form:"attribute,omitempty" json:"attribute,omitempty"`
 }
 
 // ListFilesParams defines parameters for ListFiles.
@@ -1203,6 +1320,21 @@ type StatFileParams struct {
 	Follow *bool `form:"follow,omitempty" json:"follow,omitempty"`
 }
 
+// WatchFilesParams defines parameters for WatchFiles.
+type WatchFilesParams struct {
+	// Path A path in the guest.
+	Path Path `form:"path" json:"path"`
+
+	// User The guest's user to act as. Default `root`.
+	User *User `form:"user,omitempty" json:"user,omitempty"`
+
+	// Recursive Also in the directories below.
+	Recursive *bool `form:"recursive,omitempty" json:"recursive,omitempty"`
+
+	// Info Describe what was created, written or changed, where it still is there.
+	Info *bool `form:"info,omitempty" json:"info,omitempty"`
+}
+
 // ForkSandboxParams defines parameters for ForkSandbox.
 type ForkSandboxParams struct {
 	// IdempotencyKey Makes repetitions of the call safe, see the introduction.
@@ -1217,7 +1349,7 @@ type StartProcessParams struct {
 
 // WriteStdinParams defines parameters for WriteStdin.
 type WriteStdinParams struct {
-	// Eof Close standard input after the body.
+	// Eof Close standard input after the body. On a terminal its end-of-file character is typed instead, and more can follow.
 	Eof *bool `form:"eof,omitempty" json:"eof,omitempty"`
 }
 
@@ -1225,6 +1357,9 @@ type WriteStdinParams struct {
 type StreamProcessParams struct {
 	// FromSeq The first event wanted, the last seen `seq` plus one. 0 is the start.
 	FromSeq *int64 `form:"from_seq,omitempty" json:"from_seq,omitempty"`
+
+	// Latest Only what comes from now on, whatever `from_seq` says. Of a process that has ended that is its `exit`.
+	Latest *bool `form:"latest,omitempty" json:"latest,omitempty"`
 }
 
 // ListSpacesParams defines parameters for ListSpaces.
@@ -1260,6 +1395,9 @@ type UpdateSandboxJSONRequestBody = SandboxUpdate
 // CreateCheckpointJSONRequestBody defines body for CreateCheckpoint for application/json ContentType.
 type CreateCheckpointJSONRequestBody = CheckpointCreate
 
+// CreateContextJSONRequestBody defines body for CreateContext for application/json ContentType.
+type CreateContextJSONRequestBody = ContextCreate
+
 // DiffSandboxesJSONRequestBody defines body for DiffSandboxes for application/json ContentType.
 type DiffSandboxesJSONRequestBody = DiffRequest
 
@@ -1283,6 +1421,9 @@ type ForkSandboxJSONRequestBody = ForkRequest
 
 // StartProcessJSONRequestBody defines body for StartProcess for application/json ContentType.
 type StartProcessJSONRequestBody = ProcessStart
+
+// ResizeProcessJSONRequestBody defines body for ResizeProcess for application/json ContentType.
+type ResizeProcessJSONRequestBody = PtySize
 
 // SignalProcessJSONRequestBody defines body for SignalProcess for application/json ContentType.
 type SignalProcessJSONRequestBody = SignalRequest

@@ -37,6 +37,7 @@ type run struct {
 	signals chan string
 	stdin   *io.PipeReader
 	feed    *io.PipeWriter
+	sizes   chan v1.PtySize // of its terminal; nil: it has none
 }
 
 // emitter writes the events of one run.
@@ -75,12 +76,15 @@ func quote(s string) json.RawMessage {
 }
 
 // begin registers a run and starts its answer.
-func (s *Server) begin(w http.ResponseWriter, box string) (string, *run, *emitter) {
+func (s *Server) begin(w http.ResponseWriter, box string, terminal bool) (string, *run, *emitter) {
 	s.mu.Lock()
 	s.begun++ // a run that has sent its exit may still be in s.runs
 	id := fmt.Sprintf("run-%d", s.begun)
 	r := &run{box: box, signals: make(chan string, 8)}
 	r.stdin, r.feed = io.Pipe()
+	if terminal {
+		r.sizes = make(chan v1.PtySize, 8)
+	}
 	s.runs[id] = r
 	s.mu.Unlock()
 	w.Header().Set("X-Run-Id", id)
@@ -107,7 +111,10 @@ func (s *Server) Exec(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
 	if !ok {
 		return
 	}
-	if lang := valueOr(req.Language, "python"); lang != "python" && lang != "bash" {
+	if req.Context != nil && b.context(w, *req.Context) == nil {
+		return
+	}
+	if lang := valueOr(req.Language, "python"); lang != "python" && lang != "bash" && lang != "javascript" {
 		fail(w, 400, "unknown_language", fmt.Sprintf("the language %q is not known: use python or bash", lang))
 		return
 	}
@@ -115,10 +122,10 @@ func (s *Server) Exec(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
 		fail(w, 400, "wrong_format", "the command line asks for chunks")
 		return
 	}
-	runID, run, e := s.begin(w, id)
+	runID, run, e := s.begin(w, id, false)
 	defer s.end(runID)
 	for line := range strings.Lines(req.Code) {
-		if e.step(r, run, strings.TrimSpace(line), call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0)}) {
+		if e.step(r, run, strings.TrimSpace(line), call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0), valueOr(req.Context, "default")}) {
 			return
 		}
 	}
@@ -130,6 +137,7 @@ type call struct {
 	env       map[string]string
 	cwd, user string
 	timeout   float64
+	context   string
 }
 
 // step does one line. It reports whether the run is over.
@@ -163,6 +171,8 @@ func (e *emitter) step(r *http.Request, run *run, line string, c call) bool {
 		e.text("stdout", c.env[arg]+"\n")
 	case "cwd":
 		e.text("stdout", c.cwd+"\n")
+	case "context":
+		e.text("stdout", c.context+"\n")
 	case "user":
 		e.text("stdout", c.user+"\n")
 	default:
@@ -230,9 +240,13 @@ func (s *Server) StartProcess(w http.ResponseWriter, r *http.Request, id v1.Sand
 	if !ok {
 		return
 	}
-	runID, run, e := s.begin(w, id)
+	runID, run, e := s.begin(w, id, req.Pty != nil)
 	defer s.end(runID)
-	c := call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0)}
+	c := call{valueOr(req.Env, nil), valueOr(req.Cwd, "/root"), valueOr(req.User, "root"), valueOr(req.TimeoutS, 0), ""}
+	if req.Pty != nil {
+		s.shell(r, run, e, req, c)
+		return
+	}
 	switch req.Argv[0] {
 	case "cat":
 		n := int64(0)

@@ -49,6 +49,8 @@ type box struct {
 	v1.Sandbox
 	dir string // its root directory
 	env map[string]string
+
+	contexts []v1.Context
 }
 
 // New returns a server that keeps the files of its sandboxes in dir.
@@ -420,9 +422,18 @@ func (s *Server) CreateKey(w http.ResponseWriter, r *http.Request, _ v1.CreateKe
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.keys) + 1
+	secret := fmt.Sprintf("rmt_secret_%d", n)
+	switch valueOr(req.Format, "ramet") {
+	case "ramet":
+	case "e2b":
+		secret = fmt.Sprintf("e2b_%064x", n)
+	default:
+		fail(w, 400, "invalid_format", "there is no such format; use ramet or e2b")
+		return
+	}
 	k := v1.KeyCreated{
-		Id: fmt.Sprintf("key_%016x", n), Name: valueOr(req.Name, ""), Key: fmt.Sprintf("rmt_secret_%d", n),
-		Project: valueOr(req.Project, "default"), Prefix: "rmt_secr", CreatedAt: time.Now().UTC(),
+		Id: fmt.Sprintf("key_%016x", n), Name: valueOr(req.Name, ""), Key: secret,
+		Project: valueOr(req.Project, "default"), Prefix: secret[:8], CreatedAt: time.Now().UTC(),
 	}
 	s.keys[k.Id] = k
 	answer(w, k)

@@ -1,12 +1,14 @@
 package controltest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
 	"ramet.dev/ramet/api/agent/v1/agentv1connect"
@@ -26,13 +29,15 @@ type agent struct {
 	root string
 	env  map[string]string
 
-	tasks sync.WaitGroup
-	mu    sync.Mutex
-	runs  map[string]*run // guarded by mu
+	tasks    sync.WaitGroup
+	mu       sync.Mutex
+	runs     map[string]*run    // guarded by mu
+	contexts []*agentv1.Context // guarded by mu
 }
 
 func newAgent(root string, env map[string]string) *agent {
-	return &agent{root: root, env: env, runs: make(map[string]*run)}
+	first := &agentv1.Context{Id: "default", Language: "python", Cwd: "/root", Running: true}
+	return &agent{root: root, env: env, runs: make(map[string]*run), contexts: []*agentv1.Context{first}}
 }
 
 // Hello answers.
@@ -42,7 +47,7 @@ func (a *agent) Hello(context.Context, *agentv1.HelloRequest) (*agentv1.HelloRes
 
 // Metrics answers with made-up figures.
 func (a *agent) Metrics(context.Context, *agentv1.MetricsRequest) (*agentv1.MetricsResponse, error) {
-	return &agentv1.MetricsResponse{MemoryTotalBytes: 1 << 30, MemoryAvailableBytes: 1 << 29, Processes: 42}, nil
+	return &agentv1.MetricsResponse{MemoryTotalBytes: 1 << 30, MemoryAvailableBytes: 1 << 29, DiskTotalBytes: 4 << 30, DiskFreeBytes: 3 << 30, Processes: 42}, nil
 }
 
 func (a *agent) running() int {
@@ -73,6 +78,7 @@ type run struct {
 	info  *agentv1.RunInfo
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
+	term  *terminal // nil: pipes
 
 	mu      sync.Mutex
 	journal []*agentv1.Event // guarded by mu
@@ -128,11 +134,24 @@ type execService struct {
 	a *agent
 }
 
-// Run runs bash, or a new Python for each call.
+// Run runs bash, or a new Python for each call, also in contexts.
 func (s execService) Run(ctx context.Context, req *agentv1.RunRequest, stream *connect.ServerStream[agentv1.Event]) error {
+	if req.Context != "" {
+		c, err := s.findContext(req.Context)
+		if err != nil {
+			return err
+		}
+		if req.Language != "" && req.Language != c.Language {
+			return connect.NewError(connect.CodeInvalidArgument, errors.New("context "+c.Id+" runs "+c.Language))
+		}
+		req.Language = c.Language
+	}
 	argv := []string{"bash", "-c", req.Code}
-	if req.Language == "python" {
+	switch req.Language {
+	case "python":
 		argv = []string{"python3", "-"}
+	case "javascript":
+		argv = []string{"node", "-e", req.Code}
 	}
 	r, err := s.start(&agentv1.StartRequest{
 		Argv: argv, Env: req.Env, Cwd: req.Cwd, User: req.User, TimeoutMillis: req.TimeoutMillis, RunId: req.RunId,
@@ -140,6 +159,9 @@ func (s execService) Run(ctx context.Context, req *agentv1.RunRequest, stream *c
 	if err != nil {
 		return err
 	}
+	r.mu.Lock()
+	r.info.Context = req.Context
+	r.mu.Unlock()
 	return r.send(ctx, 0, stream)
 }
 
@@ -168,12 +190,21 @@ func (s execService) start(req *agentv1.StartRequest, language, code string) (*r
 	cmd.WaitDelay = time.Second
 	r := &run{cmd: cmd, began: make(chan struct{}), more: make(chan struct{}), info: &agentv1.RunInfo{
 		RunId: req.RunId, Argv: req.Argv, Language: language, StartedUnixMillis: time.Now().UnixMilli(),
+		Tag: req.Tag, Pty: req.Pty != nil, Env: req.Env, Cwd: path.Join("/root", req.Cwd), User: cmp.Or(req.User, "root"), Detached: req.Detach,
 	}}
 	cmd.Stdout, cmd.Stderr = out{r: r}, out{r: r, stderr: true}
 	if language == "python" {
 		cmd.Stdin = strings.NewReader(code)
 	}
-	if req.Stdin {
+	if req.Pty != nil {
+		var err error
+		if r.term, err = openTerminal(cmd, req.Pty); err != nil {
+			return nil, err
+		}
+		defer r.term.theirs.Close()
+		r.stdin = typist{r.term}
+		cmd.Env = append([]string{"TERM=xterm-256color"}, cmd.Env...)
+	} else if req.Stdin {
 		var err error
 		if r.stdin, err = cmd.StdinPipe(); err != nil {
 			return nil, err
@@ -189,12 +220,18 @@ func (s execService) start(req *agentv1.StartRequest, language, code string) (*r
 	s.a.mu.Unlock()
 	defer close(r.began)
 	if err != nil {
+		if r.term != nil {
+			r.term.close()
+		}
 		r.add(&agentv1.Event{Kind: &agentv1.Event_Exit{Exit: &agentv1.Exit{
 			Code: 127, Reason: agentv1.Reason_START_FAILED, Message: "there is no program " + req.Argv[0],
 		}}})
 		return r, nil
 	}
 	r.add(&agentv1.Event{Kind: &agentv1.Event_Started{Started: &agentv1.Started{Pid: r.info.Pid, RunId: req.RunId}}})
+	if r.term != nil {
+		s.a.tasks.Go(func() { r.term.follow(out{r: r}) })
+	}
 	s.a.tasks.Go(func() { r.finish(time.Duration(req.TimeoutMillis) * time.Millisecond) })
 	return r, nil
 }
@@ -211,6 +248,9 @@ func (r *run) finish(timeout time.Duration) {
 	}
 	begin := time.Now()
 	_ = r.cmd.Wait() // its state says all
+	if r.term != nil {
+		r.term.drain()
+	}
 	exit := &agentv1.Exit{Reason: agentv1.Reason_EXITED, Code: int32(r.cmd.ProcessState.ExitCode()), Micros: time.Since(begin).Microseconds()}
 	if ws, ok := r.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		exit.Signal = int32(ws.Signal())
@@ -269,7 +309,19 @@ func (s execService) Attach(ctx context.Context, req *agentv1.AttachRequest, str
 	if err != nil {
 		return err
 	}
-	return r.send(ctx, req.FromSeq, stream)
+	from := req.FromSeq
+	if req.Latest {
+		r.mu.Lock()
+		from = uint64(len(r.journal))
+		if from > 0 && r.journal[from-1].GetExit() != nil {
+			from--
+		}
+		r.mu.Unlock()
+		if err := stream.Send(&agentv1.Event{Kind: &agentv1.Event_KeepAlive{KeepAlive: &agentv1.KeepAlive{}}}); err != nil {
+			return err
+		}
+	}
+	return r.send(ctx, from, stream)
 }
 
 // Input writes to standard input.
@@ -318,10 +370,8 @@ func (s execService) List(context.Context, *agentv1.ListRequest) (*agentv1.ListR
 	res := &agentv1.ListResponse{}
 	for _, r := range s.a.runs {
 		r.mu.Lock()
-		info := &agentv1.RunInfo{
-			RunId: r.info.RunId, Pid: r.info.Pid, Argv: r.info.Argv, Language: r.info.Language,
-			StartedUnixMillis: r.info.StartedUnixMillis, NextSeq: uint64(len(r.journal)),
-		}
+		info := proto.CloneOf(r.info)
+		info.NextSeq = uint64(len(r.journal))
 		if n := len(r.journal); n > 0 {
 			info.Exit = r.journal[n-1].GetExit()
 		}

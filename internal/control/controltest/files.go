@@ -17,13 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
-	"ramet.dev/ramet/api/agent/v1/agentv1connect"
 	"ramet.dev/ramet/internal/guest"
+	"ramet.dev/ramet/internal/guest/agent/files"
 )
 
 // fileService keeps a fake guest's files below root.
 type fileService struct {
-	agentv1connect.UnimplementedFilesHandler
 	root            string
 	long, nameBytes int // see Machines.LongNames
 	old             bool
@@ -69,6 +68,7 @@ func (s fileService) info(p string) (*agentv1.FileInfo, error) {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		f.ChangedUnixNanos, f.Inode = sys.Ctim.Nano(), sys.Ino
 	}
+	f.Attributes = files.Attributes(p, false)
 	switch {
 	case st.IsDir():
 		f.Type = "directory"
@@ -81,7 +81,21 @@ func (s fileService) info(p string) (*agentv1.FileInfo, error) {
 
 // Stat describes a file.
 func (s fileService) Stat(_ context.Context, r *agentv1.StatRequest) (*agentv1.FileInfo, error) {
-	return s.info(s.host(r.Path))
+	info, err := s.info(s.host(r.Path))
+	for range 8 { // links, within the guest
+		if err != nil || !r.Follow || info.Type != "symlink" {
+			break
+		}
+		to := info.LinkTarget
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(info.Path), to)
+		}
+		info, err = s.info(s.host(to))
+	}
+	if err == nil && r.Follow {
+		info.Path = strings.TrimPrefix(s.host(r.Path), s.root)
+	}
+	return info, err
 }
 
 // Read streams a file.
@@ -139,6 +153,11 @@ func (s fileService) Write(_ context.Context, stream *connect.ClientStream[agent
 			mode := os.FileMode(0o644)
 			if h.Mode != 0 {
 				mode = os.FileMode(h.Mode)
+			}
+			for name, value := range h.Attributes {
+				if err := unix.Fsetxattr(int(tmp.Fd()), "user."+name, []byte(value), 0); err != nil {
+					return nil, wrap(err)
+				}
 			}
 			if err := errors.Join(tmp.Chmod(mode), os.Rename(tmp.Name(), p)); err != nil {
 				return nil, wrap(err)
@@ -201,6 +220,20 @@ func (s fileService) Hash(_ context.Context, r *agentv1.HashRequest, stream *con
 		}
 	}
 	return nil
+}
+
+// Watch tells what changes in a directory, as the real agent finds it out.
+func (s fileService) Watch(ctx context.Context, r *agentv1.WatchRequest, stream *connect.ServerStream[agentv1.WatchEvent]) error {
+	if s.old {
+		return connect.NewError(connect.CodeUnimplemented, errors.New("not implemented"))
+	}
+	asIs := func(f func() error) error { return f() }
+	return files.WatchAs(ctx, s.host(r.Path), r, asIs, func(e *agentv1.WatchEvent) error {
+		if info := e.GetChange().GetInfo(); info != nil {
+			info.Path = strings.TrimPrefix(info.Path, s.root)
+		}
+		return stream.Send(e)
+	})
 }
 
 // Mkdir makes a directory.

@@ -20,6 +20,7 @@ import (
 	"ramet.dev/ramet/api/agent/v1/agentv1connect"
 	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/guest"
+	"ramet.dev/ramet/internal/guest/agent/ports"
 	"ramet.dev/ramet/internal/guest/wire"
 	"ramet.dev/ramet/internal/sandbox"
 )
@@ -131,6 +132,9 @@ func (m *Machines) boot(ctx context.Context, id sandbox.InstanceID, r control.St
 	memory := map[string]string{}
 	if r.Snapshot != "" {
 		memory, cold, err = m.unpack(r.Snapshot, root, r.ColdFallback)
+		if r.Cold {
+			memory, cold = map[string]string{}, ""
+		}
 		if err != nil {
 			return "", errors.Join(err, os.RemoveAll(root))
 		}
@@ -163,8 +167,14 @@ func (m *Machines) serve(ctx context.Context, root string, sb sandbox.Sandbox) (
 		return nil, err
 	}
 	mux.Handle(agentv1connect.NewFilesHandler(fileService{root: root, long: m.longNames, nameBytes: m.nameBytes, old: m.OldAgents}))
+	// Ports of a guest are those of this host.
+	dial := ports.New()
+	if !m.OldAgents {
+		mux.Handle(agentv1connect.NewPortsHandler(dial))
+	}
 	go func() {
 		defer close(v.served)
+		defer dial.Close()
 		_ = wire.Serve(life, guestEnd, mux, slog.New(slog.DiscardHandler)) // ends by cancel
 	}()
 	client, err := guest.Dial(ctx, v.port)

@@ -9,6 +9,7 @@ import (
 
 	"ramet.dev/ramet/api/agent/v1/agentv1connect"
 	"ramet.dev/ramet/internal/guest/agent/files"
+	"ramet.dev/ramet/internal/guest/agent/ports"
 	"ramet.dev/ramet/internal/guest/exec"
 	"ramet.dev/ramet/internal/guest/wire"
 )
@@ -17,8 +18,8 @@ import (
 // the largest that comes.
 const maxRequest = 32 << 20
 
-// Handler serves the three services to the host.
-func Handler(machine *Machine, runs agentv1connect.ExecHandler) http.Handler {
+// Handler serves the services to the host.
+func Handler(machine *Machine, runs agentv1connect.ExecHandler, dial agentv1connect.PortsHandler) http.Handler {
 	options := connect.WithHandlerOptions(
 		connect.WithReadMaxBytes(maxRequest),
 		// The stream is local and the guest's CPU may be emulated.
@@ -29,6 +30,7 @@ func Handler(machine *Machine, runs agentv1connect.ExecHandler) http.Handler {
 	path, handler := agentv1connect.NewExecHandler(runs, options)
 	mux.Handle(path, exec.Batch(handler))
 	mux.Handle(agentv1connect.NewFilesHandler(files.Service{}, options))
+	mux.Handle(agentv1connect.NewPortsHandler(dial, options))
 	return mux
 }
 
@@ -45,5 +47,7 @@ func Serve(ctx context.Context, runs Executor, logger *slog.Logger) error {
 	}
 	machine := NewMachine(runs, UserCgroup, logger)
 	defer machine.Close()
-	return wire.Serve(ctx, port, Handler(machine, runs), logger)
+	dial := ports.New()
+	defer dial.Close()
+	return wire.Serve(ctx, port, Handler(machine, runs, dial), logger)
 }

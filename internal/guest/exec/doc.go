@@ -1,9 +1,11 @@
-// Package exec runs code and programs in the guest: the one persistent Python
-// interpreter, a fresh bash per call, and any program. Every run is a journal
+// Package exec runs code and programs in the guest: in contexts, which are persistent
+// interpreters of Python, JavaScript or bash with a state and a queue each, in a fresh bash
+// per call, and any program. Every run is a journal
 // of numbered events that any number of clients can follow, leave and follow
 // again from where they were.
 //
-// It owns the runs, their journals, their pipes and the interpreter (repl.py).
+// It owns the runs, their journals, their pipes and terminals, and the interpreters (repl.py, repl.js,
+// repl.bash).
 // It does not own wait4(2) (package reap), the transport (package wire) or the
 // freezing of user processes (package agent). It must not be asked to start
 // anything while the user cgroup is frozen: the new process would be frozen
@@ -11,12 +13,12 @@
 //
 // What is defined here, because clients depend on it:
 //
-//   - Ending a stream never ends a run, with one exception: a Python call that
+//   - Ending a stream never ends a run, with one exception: a call that
 //     still waits for the interpreter leaves the queue with its client.
 //   - A run's time limit counts from when the code starts, not from when it
 //     was queued. At the limit the process group gets SIGINT, and SIGKILL
 //     2 seconds later (5 seconds for the interpreter).
-//   - A signal for a Python call goes to the interpreter's whole process group,
+//   - A signal for a call in a context goes to the interpreter's whole process group,
 //     as Ctrl-C in a terminal does. Children that must survive it need a
 //     session of their own.
 //   - When the interpreter dies, the call that ran ends with
@@ -25,6 +27,11 @@
 //     is lost.
 //   - What threads and child processes of the interpreter print between two
 //     calls is kept (1 MiB) and comes first in the next call.
+//   - A program on a terminal leads a session of its own. What is typed, also Ctrl-C, is for
+//     the foreground job, as the terminal's settings say; a signal is for the
+//     program's process group, and SIGHUP and SIGKILL for the foreground job besides. At
+//     its time limit the terminal is hung up: SIGHUP, and SIGKILL after that.
+//     The end of input is the terminal's end-of-file character; more input can follow.
 //   - A run ends when its main process has ended and its pipes are empty. What
 //     background processes print afterwards is read and dropped, so that they
 //     neither block nor die.
@@ -33,6 +40,6 @@
 // (connect.WithCompression("gzip", nil, nil)): gzip costs a short call more than
 // everything else together and gains nothing on a local channel.
 //
-// Start reading at Service, then program.go for processes and repl.go for the
+// Start reading at Service, then program.go for processes, terminal.go for terminals and repl.go for the
 // interpreter.
 package exec

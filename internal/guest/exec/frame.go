@@ -23,7 +23,7 @@ type message struct {
 	Numbers [][2]int64 `json:"numbers"`
 
 	// ready
-	Python  string `json:"python"`
+	Version string `json:"version"`
 	IPython bool   `json:"ipython"`
 
 	// done
@@ -31,6 +31,7 @@ type message struct {
 	Code        int32       `json:"code"`
 	StartFailed string      `json:"start_failed"`
 	Error       *errorFrame `json:"error"`
+	Interrupted bool        `json:"interrupted"` // the code ended because of SIGINT
 	Result      *result     `json:"result"`
 
 	result // of op "result"
@@ -57,6 +58,7 @@ type request struct {
 	Cwd   string            `json:"cwd,omitempty"`
 	Set   map[string]string `json:"set,omitempty"`
 	Unset []string          `json:"unset,omitempty"`
+	Strip bool              `json:"strip,omitempty"` // the code is TypeScript
 }
 
 // encodeFrame returns a request with its length in front.

@@ -16,7 +16,7 @@ import (
 	"ramet.dev/ramet/internal/guest/reap"
 )
 
-// interpreter is one process that runs repl.py. One goroutine reads its pipes
+// interpreter is one process that runs the code of a context. One goroutine reads its pipes
 // and its socket; whoever has something to say writes to the socket.
 type interpreter struct {
 	r      *repl
@@ -34,13 +34,15 @@ type interpreter struct {
 	guard   *time.Timer   // kills it when it takes too long to start
 
 	// Guarded by repl.mu.
-	ready  bool
-	dead   bool
-	broken string            // why we killed it, when it broke the protocol
-	env    map[string]string // that it knows
-	owed   owed
-	seeds  seeds
-	unsent []byte // bytes that did not fit into the socket
+	ready     bool
+	dead      bool
+	broken    string            // why we killed it, when it broke the protocol
+	restarted bool              // we killed it, to start another
+	last      string            // how it ended
+	env       map[string]string // that it knows
+	owed      owed
+	seeds     seeds
+	unsent    []byte // bytes that did not fit into the socket
 }
 
 // newInterpreterLocked starts the process. It is ready some time later.
@@ -88,23 +90,33 @@ func (r *repl) launchLocked() (*interpreter, error) {
 		err = out.poller.add(in.ctl)
 	}
 	if err == nil {
-		dir := user.Home
-		if info, statErr := os.Stat(dir); statErr != nil || !info.IsDir() {
-			dir = "/"
-		}
+		p := r.lang.command(r.s)
 		in.proc, in.notice, err = r.s.startInCgroup(&exec.Cmd{
-			Path: r.s.cfg.Python, Args: []string{r.s.cfg.Python, "/proc/self/fd/4"}, Dir: dir,
-			Env:    environ(in.base, r.s.cfg.PythonEnv, r.env),
-			Stdout: stdout, Stderr: stderr, ExtraFiles: []*os.File{theirs, r.script},
+			Path: p.path, Args: p.args, Dir: r.directory(user),
+			Env:    environ(in.base, p.env, r.env),
+			Stdout: stdout, Stderr: stderr, ExtraFiles: append([]*os.File{theirs}, r.s.scripts[r.lang.name]...),
 			SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 		})
+		if errors.Is(err, unix.ENOENT) {
+			err = fmt.Errorf("%s is not installed in this sandbox", p.path)
+		}
 	}
 	if err != nil {
 		unix.Close(in.ctl)
 		out.close()
-		return nil, fmt.Errorf("start %s: %w", r.s.cfg.Python, err)
+		return nil, err
 	}
 	return in, nil
+}
+
+// directory returns where an interpreter starts: the context's directory, else home.
+func (r *repl) directory(user *User) string {
+	for _, dir := range []string{r.cwd, user.Home} {
+		if info, err := os.Stat(dir); dir != "" && err == nil && info.IsDir() {
+			return dir
+		}
+	}
+	return "/"
 }
 
 // watch waits for the process.
@@ -212,7 +224,7 @@ func (in *interpreter) becomeReady(m *message) error {
 		return err
 	}
 	in.r.notice = in.notice
-	in.r.s.log.Info("python interpreter is ready", "pid", in.proc.Pid, "python", m.Python, "ipython", m.IPython)
+	in.r.s.log.Info("interpreter is ready", "context", in.r.id, "pid", in.proc.Pid, "version", m.Version, "ipython", m.IPython)
 	if frames, err := in.settleLocked(); err != nil {
 		return err
 	} else if len(frames) > 0 {
@@ -275,7 +287,7 @@ func (in *interpreter) flushUnsent() {
 	in.writeLocked()
 	if len(in.unsent) == 0 {
 		_ = in.out.poller.wantWrite(in.ctl, false)
-		if in.r.active != nil {
+		if in.r.active != nil && in.r.lang.pokes {
 			// What was just completed may be meant for now.
 			_ = in.proc.Signal(poke)
 		}
@@ -310,17 +322,18 @@ func (in *interpreter) died() {
 	in.dead = true
 	in.seeds.forget()
 	r.interp = nil
-	if r.closed {
+	if r.closed != "" {
 		if r.active != nil {
 			in.flushLocked(r.active.run)
-			r.finishLocked(&agentv1.Exit{Code: 137, Signal: 9, Reason: agentv1.Reason_SIGNALED, Message: "the agent is shutting down"})
+			r.finishLocked(&agentv1.Exit{Code: 137, Signal: 9, Reason: agentv1.Reason_SIGNALED, Message: r.closed})
 		}
 		return
 	}
 	exit := in.exit(status)
-	r.s.log.Warn("python interpreter ended", "pid", in.proc.Pid, "message", exit.GetMessage(), "ready", in.ready)
+	in.last = exit.GetMessage()
+	r.s.log.Warn("interpreter ended", "context", r.id, "pid", in.proc.Pid, "message", exit.GetMessage(), "ready", in.ready)
 	if !in.ready && in.notice == "" && in.r.s.cfg.SpareCgroup != "" && in.r.s.oom.read() > in.oomWas {
-		r.spawnLocked() // in the spare group, which has memory of its own
+		_ = r.spawnLocked() // in the spare group, which has memory of its own
 		return
 	}
 	if !in.ready {
@@ -330,20 +343,18 @@ func (in *interpreter) died() {
 				c.run.journal.append(e)
 			}
 		}
-		r.failQueueLocked(1, "the Python interpreter does not start: "+exit.GetMessage())
+		r.failQueueLocked(1, "the "+r.lang.title+" does not start: "+exit.GetMessage())
 		return
 	}
-	r.lost = true
+	r.lost = !in.restarted
 	if r.active != nil {
 		in.flushLocked(r.active.run)
 		c := r.active
 		r.active = nil
-		if c.limit != nil {
-			c.limit.Stop()
-		}
+		c.end()
 		c.run.finish(exit)
 	}
-	r.spawnLocked()
+	_ = r.spawnLocked() // it has told the calls that wait
 }
 
 // exit says how the interpreter ended, for the call that it took with it.
@@ -357,6 +368,9 @@ func (in *interpreter) exit(status unix.WaitStatus) *agentv1.Exit {
 	case c != nil && c.timedOut:
 		exit.Reason = agentv1.Reason_TIMEOUT
 		exit.Message = "the code did not stop at its time limit and the interpreter was killed" + restarted
+	case in.restarted:
+		exit.Reason = agentv1.Reason_SIGNALED
+		exit.Message = "the interpreter was killed, because its context was restarted"
 	case c != nil && c.killed:
 		exit.Reason = agentv1.Reason_SIGNALED
 		exit.Message = "the interpreter was killed on request" + restarted
@@ -365,10 +379,22 @@ func (in *interpreter) exit(status unix.WaitStatus) *agentv1.Exit {
 	case killed && in.r.s.oom.read() > in.oomWas:
 		exit.Reason = agentv1.Reason_OUT_OF_MEMORY
 		exit.Message = "the machine ran out of memory and the kernel killed the interpreter" + restarted
+	case c != nil && in.ready && in.r.lang.exits && exit.GetSignal() == 0:
+		exit.Reason = agentv1.Reason_EXITED // as the code has asked for; the next call is told
 	case exit.GetSignal() != 0:
 		exit.Message = "the interpreter was ended by " + unix.SignalName(unix.Signal(exit.GetSignal())) + restarted
 	default:
 		exit.Message = fmt.Sprintf("the interpreter ended by itself with exit code %d", exit.GetCode()) + restarted
 	}
 	return exit
+}
+
+// lastWords says how the interpreter ended, in the middle of a sentence.
+func (in *interpreter) lastWords() string {
+	in.r.mu.Lock()
+	defer in.r.mu.Unlock()
+	if in.last == "" {
+		return ""
+	}
+	return ": " + in.last
 }

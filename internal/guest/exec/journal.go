@@ -181,6 +181,17 @@ func (j *journal) state() (next uint64, exit *agentv1.Exit) {
 	return j.nextLocked(), j.exit
 }
 
+// latest returns the number of the event that comes next, or that of the Exit
+// when nothing comes any more.
+func (j *journal) latest() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.exit != nil {
+		return j.nextLocked() - 1
+	}
+	return j.nextLocked()
+}
+
 // release gives up memory and file. Who reads now reads to the end.
 func (j *journal) release() {
 	j.appending.Lock()

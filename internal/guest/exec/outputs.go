@@ -16,12 +16,16 @@ const (
 	maxPipe = 1 << 20
 )
 
-// outputs reads the standard output and standard error of one process.
+// outputs reads the standard output and standard error of one process, or its
+// terminal, whose output counts as the former.
 type outputs struct {
 	poller *poller
 	pipes  [2]int // -1: at its end
 	split  [2]splitter
 	buf    []byte
+	// hold is the programs' end of a terminal, nil otherwise: a terminal is at its end
+	// whenever no program has it open, which may be for a moment only. It is closed when the process has ended.
+	hold *os.File
 }
 
 func newOutputs() (o *outputs, stdout, stderr *os.File, err error) {
@@ -48,7 +52,25 @@ func newOutputs() (o *outputs, stdout, stderr *os.File, err error) {
 	return o, ends[0], ends[1], nil
 }
 
+// terminalOutputs reads a terminal; it owns both descriptors.
+func terminalOutputs(fd int, slave *os.File) (*outputs, error) {
+	p, err := newPoller()
+	if err == nil {
+		err = p.add(fd)
+	}
+	if err != nil {
+		if p != nil {
+			p.close()
+		}
+		unix.Close(fd)
+		slave.Close()
+		return nil, err
+	}
+	return &outputs{poller: p, pipes: [2]int{fd, -1}, buf: make([]byte, chunk), hold: slave}, nil
+}
+
 func (o *outputs) close() {
+	o.release()
 	for i := range o.pipes {
 		o.closePipe(i)
 	}
@@ -59,6 +81,14 @@ func (o *outputs) closePipe(i int) {
 	if o.pipes[i] >= 0 {
 		unix.Close(o.pipes[i]) // which also takes it out of the epoll set
 		o.pipes[i] = -1
+	}
+}
+
+// release closes our copy of the programs' end of a terminal.
+func (o *outputs) release() {
+	if o.hold != nil {
+		o.hold.Close()
+		o.hold = nil
 	}
 }
 
@@ -108,6 +138,7 @@ func (o *outputs) run(quiet, most time.Duration, to sink) {
 			// The process has ended. What it wrote is in the pipes.
 			ended = true
 			end = time.Now().Add(most)
+			o.release()
 			o.drain(to)
 			o.poller.deadline(time.Now().Add(quiet))
 		case err != nil:

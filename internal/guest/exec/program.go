@@ -33,6 +33,7 @@ type program struct {
 	cwd     string // empty: the user's home
 	user    string // empty: root
 	stdin   bool
+	pty     *agentv1.PtySize // nil: no terminal
 	timeout time.Duration
 	files   []*os.File // descriptors 3 and up
 }
@@ -120,6 +121,7 @@ type execution struct {
 	r      *run
 	proc   *reap.Process
 	out    *outputs
+	kill   func(unix.Signal) error // signals the program
 	oomWas uint64
 	exited chan struct{} // closed when watch has seen the process's end
 
@@ -140,46 +142,97 @@ func (e *execution) start(p *program) (err error) {
 	if err != nil {
 		return err
 	}
-	out, stdout, stderr, err := newOutputs()
+	e.r.place(p.env, cmd.Dir, user.Name)
+	streams, err := e.open(cmd, p, user)
 	if err != nil {
 		return err
 	}
-	defer stdout.Close()
-	defer stderr.Close()
-	cmd.Stdout, cmd.Stderr = stdout, stderr
-	stdin, err := e.openStdin(cmd, p.stdin)
-	if err != nil {
-		out.close()
-		return err
-	}
-	if file, ok := cmd.Stdin.(*os.File); ok {
-		defer file.Close()
-	}
+	defer streams.closeTheirs()
 	e.oomWas = e.s.oom.read()
 	var spare string
 	e.proc, spare, err = e.s.startInCgroup(cmd)
 	if err != nil {
-		out.close()
-		if stdin != nil {
-			stdin.Close()
-		}
+		streams.closeOurs()
 		return describeStart(err, p, cmd)
 	}
-	e.out = out
+	e.out, e.kill = streams.out, e.proc.SignalGroup
+	if t := streams.term; t != nil {
+		e.kill = func(sig unix.Signal) error { return e.signalTerminal(t, sig) }
+	}
 	e.r.mu.Lock()
-	e.r.stdin, e.r.had = stdin, p.stdin
+	e.r.stdin, e.r.had, e.r.term = streams.stdin, streams.stdin != nil, streams.term
 	e.r.mu.Unlock()
-	e.r.begin(e.proc.Pid, e.proc.SignalGroup)
-	e.r.stderr([]byte(spare))
+	e.r.begin(e.proc.Pid, e.kill)
+	if p.pty != nil {
+		e.r.stdout([]byte(onTerminal(spare)))
+	} else {
+		e.r.stderr([]byte(spare))
+	}
 	if p.timeout > 0 {
 		e.mu.Lock()
-		e.limit = time.AfterFunc(p.timeout, e.timeout)
+		e.limit = time.AfterFunc(p.timeout, func() { e.timeout(p.pty != nil) })
 		e.mu.Unlock()
 	}
 	go e.watch()
 	e.s.work.Add(1) // the caller still holds one for watch
 	go e.read()
 	return nil
+}
+
+// streams are the standard streams of a program that is about to start.
+type streams struct {
+	out    *outputs
+	stdin  *os.File  // our end; nil: none
+	term   *terminal // whose master stdin is; nil: pipes
+	theirs []*os.File
+}
+
+// closeTheirs closes what the program has by now.
+func (s *streams) closeTheirs() {
+	for _, f := range s.theirs {
+		f.Close()
+	}
+}
+
+// closeOurs closes our ends, when there is no program.
+func (s *streams) closeOurs() {
+	s.out.close()
+	if s.stdin != nil {
+		s.stdin.Close()
+	}
+}
+
+// open gives a command its standard streams: pipes, or a terminal.
+func (e *execution) open(cmd *exec.Cmd, p *program, user *User) (*streams, error) {
+	if p.pty != nil {
+		term, fd, slave, err := openTerminal(p.pty, user.UID)
+		if err != nil {
+			return nil, err
+		}
+		out, err := terminalOutputs(fd, slave)
+		if err != nil {
+			term.master.Close()
+			return nil, err
+		}
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+		cmd.SysProcAttr.Setctty, cmd.SysProcAttr.Ctty = true, 0 // its descriptor 0
+		return &streams{out: out, stdin: term.master, term: term}, nil
+	}
+	out, stdout, stderr, err := newOutputs()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	s := &streams{out: out, theirs: []*os.File{stdout, stderr}}
+	if s.stdin, err = e.openStdin(cmd, p.stdin); err != nil {
+		s.closeTheirs()
+		s.closeOurs()
+		return nil, err
+	}
+	if file, ok := cmd.Stdin.(*os.File); ok {
+		s.theirs = append(s.theirs, file)
+	}
+	return s, nil
 }
 
 // openStdin gives the command its standard input and returns our end of it, if
@@ -218,7 +271,11 @@ func (s *Service) command(p *program, user *User) (*exec.Cmd, error) {
 	} else if !info.IsDir() {
 		return nil, startFailed(codeNotExecutable, "%s is not a directory", cwd)
 	}
-	env := environ(baseEnv(user), s.extraEnv(), p.env)
+	base := baseEnv(user)
+	if p.pty != nil {
+		base["TERM"] = defaultTerm
+	}
+	env := environ(base, s.extraEnv(), p.env)
 	name := p.file
 	if name == "" {
 		name = p.argv[0]
@@ -257,16 +314,21 @@ func describeStart(err error, p *program, cmd *exec.Cmd) error {
 	return startFailed(codeNotExecutable, "cannot start %s: %v", name, err)
 }
 
-// timeout interrupts the process group, and kills it when that does not help.
-func (e *execution) timeout() {
+// timeout interrupts the process group, and kills it when that does not help. A
+// terminal is hung up instead: shells take no notice of an interrupt.
+func (e *execution) timeout(hangUp bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {
 		return
 	}
 	e.timedOut = true
-	_ = e.proc.SignalGroup(unix.SIGINT) // it may have ended just now
-	e.limit = time.AfterFunc(e.s.cfg.KillGrace, func() { _ = e.proc.SignalGroup(unix.SIGKILL) })
+	first := unix.SIGINT
+	if hangUp {
+		first = unix.SIGHUP
+	}
+	_ = e.kill(first) // it may have ended just now
+	e.limit = time.AfterFunc(e.s.cfg.KillGrace, func() { _ = e.kill(unix.SIGKILL) })
 }
 
 // watch waits for the process.
@@ -275,7 +337,7 @@ func (e *execution) watch() {
 	select {
 	case <-e.proc.Done():
 	case <-e.s.stop:
-		_ = e.proc.SignalGroup(unix.SIGKILL)
+		_ = e.kill(unix.SIGKILL)
 		<-e.proc.Done()
 	}
 	close(e.exited)

@@ -2,7 +2,6 @@ package exec
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,17 +16,13 @@ import (
 	agentv1 "ramet.dev/ramet/api/agent/v1"
 )
 
-//go:embed repl.py
-var replScript string
-
-// lostNotice is the first line that the call after a restart finds on stderr.
-const lostNotice = "[ramet] the Python interpreter was restarted: variables and imports of earlier calls are lost\n"
-
-// repl supervises the one Python interpreter: it starts and restarts it, queues
+// repl supervises the interpreter of one context: it starts and restarts it, queues
 // calls and gives them to it one at a time.
 type repl struct {
-	s      *Service
-	script *os.File // repl.py
+	s    *Service
+	id   string
+	lang *language
+	cwd  string // where its interpreters start; empty: HOME
 
 	mu     sync.Mutex
 	interp *interpreter // nil: none
@@ -38,7 +33,7 @@ type repl struct {
 	lost   bool   // the next call must be told that state was lost
 	notice string // what the next call must be told about its interpreter
 	late   late
-	closed bool
+	closed string // why it takes no calls any more; empty: it does
 }
 
 // call is one run of code in the interpreter.
@@ -51,34 +46,37 @@ type call struct {
 	interrupted bool        // a client sent SIGINT
 	timedOut    bool        // the limit passed
 	killed      bool        // we sent SIGKILL
+	file        *os.File    // that the interpreter reads, until the call ends
 	limit       *time.Timer // to SIGINT, then to SIGKILL
 }
 
-func newREPL(s *Service) (*repl, error) {
-	script, err := memoryFile("repl.py", replScript)
-	if err != nil {
-		return nil, err
+// runIn runs code in the interpreter of a context.
+func (s *Service) runIn(ctx context.Context, r *repl, language string, req *agentv1.RunRequest, out *connect.ServerStream[agentv1.Event]) error {
+	if req.GetUser() != "" && req.GetUser() != "root" {
+		return invalid("%s code runs as root; a user can be named for bash without a context and for programs", r.lang.title)
 	}
-	return &repl{s: s, script: script}, nil
-}
-
-func (s *Service) runPython(ctx context.Context, req *agentv1.RunRequest, out *connect.ServerStream[agentv1.Event]) error {
-	r, err := s.newRun(req.GetRunId(), "python", nil, false)
+	if r.lang.checkRun != nil {
+		if err := r.lang.checkRun(req); err != nil {
+			return err
+		}
+	}
+	run, err := s.newRun(req.GetRunId(), language, nil, false)
 	if err != nil {
 		return err
 	}
+	run.context = r.id
 	c := &call{
-		run:     r,
-		req:     request{Op: "run", Code: req.GetCode(), Env: req.GetEnv(), Cwd: req.GetCwd()},
+		run:     run,
+		req:     request{Op: "run", Code: req.GetCode(), Env: req.GetEnv(), Cwd: req.GetCwd(), Strip: language == typescript},
 		timeout: time.Duration(req.GetTimeoutMillis()) * time.Millisecond,
 	}
-	if err := s.repl.submit(c); err != nil {
-		r.finish(&agentv1.Exit{Code: 1, Reason: agentv1.Reason_START_FAILED, Message: err.Error()})
+	if err := r.submit(c); err != nil {
+		run.finish(&agentv1.Exit{Code: 1, Reason: agentv1.Reason_START_FAILED, Message: err.Error()})
 		return err
 	}
-	err = s.stream(ctx, r, 0, out)
+	err = s.stream(ctx, run, 0, out)
 	if err != nil {
-		s.repl.abandon(c)
+		r.abandon(c)
 	}
 	return err
 }
@@ -87,12 +85,12 @@ func (s *Service) runPython(ctx context.Context, req *agentv1.RunRequest, out *c
 func (r *repl) submit(c *call) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
-		return connect.NewError(connect.CodeUnavailable, errors.New("the agent is shutting down"))
+	if r.closed != "" {
+		return connect.NewError(connect.CodeUnavailable, errors.New(r.closed))
 	}
 	if len(r.queue) >= r.s.cfg.MaxQueue {
 		return connect.NewError(connect.CodeResourceExhausted,
-			fmt.Errorf("%d calls wait for the Python interpreter already, which is the limit", len(r.queue)))
+			fmt.Errorf("%d calls wait for the %s already, which is the limit", len(r.queue), r.lang.title))
 	}
 	c.run.mu.Lock()
 	c.run.kill = func(sig unix.Signal) error { return r.signal(c, sig) }
@@ -151,11 +149,11 @@ func (r *repl) signal(c *call, sig unix.Signal) error {
 // dispatchLocked gives the next call to the interpreter if that is free, and
 // starts one if there is none.
 func (r *repl) dispatchLocked() {
-	if r.active != nil || len(r.queue) == 0 || r.closed {
+	if r.active != nil || len(r.queue) == 0 || r.closed != "" {
 		return
 	}
 	if r.interp == nil {
-		r.spawnLocked()
+		_ = r.spawnLocked() // the calls that wait were told
 		return
 	}
 	if !r.interp.ready {
@@ -167,7 +165,8 @@ func (r *repl) dispatchLocked() {
 	r.active = c
 	r.number++
 	c.req.ID = r.number
-	frame, err := encodeFrame(&c.req)
+	frame, file, err := r.lang.encode(&c.req)
+	c.file = file
 	c.req.Code = "" // it may be megabytes
 	if err == nil {
 		var first []byte
@@ -175,7 +174,7 @@ func (r *repl) dispatchLocked() {
 		frame = append(first, frame...)
 	}
 	if err != nil {
-		// Cannot happen: strings always encode.
+		// It could not be put where the interpreter reads it.
 		r.finishLocked(&agentv1.Exit{Code: 1, Reason: agentv1.Reason_START_FAILED, Message: err.Error()})
 		return
 	}
@@ -183,7 +182,7 @@ func (r *repl) dispatchLocked() {
 	c.run.begin(r.interp.proc.Pid, func(sig unix.Signal) error { return r.signal(c, sig) })
 	if r.lost {
 		r.lost = false
-		c.run.stderr([]byte(lostNotice))
+		c.run.stderr([]byte(r.lang.lost))
 	}
 	c.run.stderr([]byte(r.notice))
 	r.notice = ""
@@ -199,11 +198,19 @@ func (r *repl) dispatchLocked() {
 func (r *repl) finishLocked(exit *agentv1.Exit) {
 	c := r.active
 	r.active = nil
+	c.end()
+	r.dispatchLocked()
+	c.run.finish(exit)
+}
+
+// end frees what a call held while it ran.
+func (c *call) end() {
 	if c.limit != nil {
 		c.limit.Stop()
 	}
-	r.dispatchLocked()
-	c.run.finish(exit)
+	if c.file != nil {
+		c.file.Close()
+	}
 }
 
 func (r *repl) timeout(c *call) {
@@ -249,7 +256,7 @@ func (r *repl) done(in *interpreter, m *message) error {
 	case c.timedOut:
 		exit.Reason = agentv1.Reason_TIMEOUT
 		exit.Message = "the code was interrupted at its time limit; the interpreter kept its state"
-	case c.interrupted && m.Error != nil && m.Error.Name == "KeyboardInterrupt":
+	case c.interrupted && m.Interrupted:
 		exit.Reason, exit.Message = agentv1.Reason_INTERRUPTED, "the code was interrupted"
 	}
 	r.finishLocked(exit)
@@ -289,37 +296,39 @@ func (r *repl) deliver(e *agentv1.Event) {
 // start starts the interpreter, unless it runs, and waits until it is ready.
 func (r *repl) start(ctx context.Context) error {
 	r.mu.Lock()
-	if r.closed {
+	if r.closed != "" {
 		r.mu.Unlock()
-		return errors.New("start interpreter: the service is closed")
+		return fmt.Errorf("start interpreter: %s", r.closed)
 	}
+	var failed error
 	if r.interp == nil {
-		r.spawnLocked()
+		failed = r.spawnLocked()
 	}
 	in := r.interp
 	r.mu.Unlock()
 	if in == nil {
-		return errors.New("start interpreter: it cannot be started; see the log")
+		return fmt.Errorf("start interpreter: %w", failed)
 	}
 	select {
 	case <-in.started:
 		return nil
 	case <-in.gone:
-		return errors.New("start interpreter: it ended before it was ready")
+		return fmt.Errorf("start interpreter: it ended before it was ready%s", in.lastWords())
 	case <-ctx.Done():
 		return fmt.Errorf("start interpreter: %w", context.Cause(ctx))
 	}
 }
 
 // spawnLocked starts an interpreter. When that fails every waiting call fails.
-func (r *repl) spawnLocked() {
+func (r *repl) spawnLocked() error {
 	in, err := r.newInterpreterLocked()
 	if err == nil {
 		r.interp = in
-		return
+		return nil
 	}
-	r.s.log.Error("start python interpreter", "error", err)
-	r.failQueueLocked(codeNotFound, fmt.Sprintf("the Python interpreter cannot be started: %v", err))
+	r.s.log.Error("start interpreter", "context", r.id, "language", r.lang.name, "error", err)
+	r.failQueueLocked(codeNotFound, fmt.Sprintf("the %s cannot be started: %v", r.lang.title, err))
+	return err
 }
 
 func (r *repl) failQueueLocked(code int32, message string) {
@@ -345,6 +354,7 @@ func (r *repl) renew(n Renewal) error {
 		return nil // it is told when it is ready, or with its next call
 	}
 	if n.Reseed {
+		// Of a language whose generators are in reach.
 		if err := in.seeds.renew(); err != nil {
 			r.s.log.Warn("renew random numbers in place", "error", err) // it reseeds itself, a moment later
 		}
@@ -354,7 +364,7 @@ func (r *repl) renew(n Renewal) error {
 		return err
 	}
 	in.sendLocked(frames)
-	if r.active == nil {
+	if r.active == nil || !r.lang.pokes {
 		return nil
 	}
 	if err := in.proc.Signal(poke); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -373,7 +383,7 @@ func (in *interpreter) settleLocked() ([]byte, error) {
 	in.owed, in.env = owed{}, in.r.env
 	var frames []byte
 	if o.renamed || !maps.Equal(before, in.env) {
-		frame, err := encodeFrame(in.envRequest(before))
+		frame, _, err := in.r.lang.encode(in.envRequest(before))
 		if err != nil {
 			return nil, err
 		}
@@ -384,7 +394,7 @@ func (in *interpreter) settleLocked() ([]byte, error) {
 		if o.reseed {
 			r.Op = "reseed"
 		}
-		frame, err := encodeFrame(&r)
+		frame, _, err := in.r.lang.encode(&r)
 		if err != nil {
 			return nil, err
 		}
@@ -416,17 +426,44 @@ func (in *interpreter) envRequest(before map[string]string) *request {
 // poke is the signal on which repl.py reads its socket in the middle of a call.
 const poke = unix.Signal(64) // SIGRTMAX
 
-// close kills the interpreter. The Service waits for its goroutines.
-func (r *repl) close() {
+// close kills the interpreter and ends all calls. The Service waits for its goroutines.
+func (r *repl) close(why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.closed = true
+	r.closed = why
 	for _, c := range r.queue {
-		c.run.finish(&agentv1.Exit{Code: 130, Reason: agentv1.Reason_INTERRUPTED, Message: "the agent is shutting down"})
+		c.run.finish(&agentv1.Exit{Code: 130, Reason: agentv1.Reason_INTERRUPTED, Message: why})
 	}
 	r.queue = nil
 	if r.interp != nil {
 		_ = r.interp.proc.SignalGroup(unix.SIGKILL)
 	}
-	r.script.Close()
+}
+
+// running says whether the context has an interpreter.
+func (r *repl) running() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.interp != nil
+}
+
+// restart ends the interpreter, and the call that it runs, and starts another. Calls that
+// wait are for the new one.
+func (r *repl) restart(ctx context.Context) error {
+	r.mu.Lock()
+	in := r.interp
+	if in != nil {
+		in.restarted = true
+		_ = in.proc.SignalGroup(unix.SIGKILL) // it may have died just now
+	}
+	r.lost = false // whoever asks knows
+	r.mu.Unlock()
+	if in != nil {
+		select {
+		case <-in.gone:
+		case <-ctx.Done():
+			return fmt.Errorf("restart interpreter: %w", context.Cause(ctx))
+		}
+	}
+	return r.start(ctx)
 }

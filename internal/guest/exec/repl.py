@@ -65,6 +65,7 @@ class State:
     flags = 0           # __future__ features that earlier cells switched on
     cell = 0
     generators = {}     # that the agent knows, by module
+    extra = None        # the module of results.py
     sources = []        # names of registered cells, oldest first
     source_size = 0
     main = _thread.get_ident()
@@ -260,6 +261,8 @@ METHODS = (
     ("application/javascript", "_repr_javascript_"),
 )
 PLAIN = (int, bool, str, bytes)
+FRAME_MIME = "application/vnd.ramet.data+json"
+CHART_MIME = "application/vnd.ramet.chart+json"
 
 
 def bundle(value):
@@ -267,11 +270,13 @@ def bundle(value):
     kind = type(value)
     if kind in PLAIN:
         return {"text/plain": repr(value)}
-    if is_figure(value):
-        return {"text/plain": repr(value), "image/png": draw(value)}
     if SHELL is not None:
         return SHELL.display_formatter.format(value)[0]
+    if is_figure(value):
+        return show_figure(value)
     data = {}
+    if is_frame(value):
+        add(data, FRAME_MIME, lambda: extra().frame_data(value))
     if not isinstance(value, type):
         for mime, method in METHODS:
             found = getattr(kind, method, None) and getattr(value, method)()
@@ -284,6 +289,31 @@ def bundle(value):
             data.update((found[0] if isinstance(found, tuple) else found) or {})
     data.setdefault("text/plain", repr(value))
     return data
+
+
+def add(data, mime, make):
+    """Adds a representation. The others are of use without it."""
+    try:
+        found = make()
+    except Exception:
+        return
+    if found is not None:
+        data[mime] = found
+
+
+def is_frame(value):
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(value, getattr(pandas, "DataFrame", ()))
+
+
+def extra():
+    """The module of results.py, which few programs need."""
+    if State.extra is None:
+        size = os.fstat(EXTRA).st_size
+        module = types.ModuleType("ramet_results")
+        exec(compile(os.pread(EXTRA, size, 0), OURS, "exec"), module.__dict__)
+        State.extra = module
+    return State.extra
 
 
 def pack(data, main):
@@ -346,6 +376,10 @@ class PyplotHook:
                         return original(*args, **kwargs)
 
                 module.show = show
+                try:
+                    extra().watch_axes(sys.modules["matplotlib.axes"].Axes)
+                except Exception:
+                    pass  # box plots will be charts of lines
 
             spec.loader.exec_module = exec_module
         return spec
@@ -362,6 +396,13 @@ def draw(figure):
     return png.getvalue()
 
 
+def show_figure(figure):
+    """The representations of a figure. Its chart has labels once it has been drawn."""
+    data = {"text/plain": repr(figure), "image/png": draw(figure)}
+    add(data, CHART_MIME, lambda: extra().chart(figure))
+    return data
+
+
 def show_figures(already=None):
     """Sends the open figures and closes them. False: not our backend."""
     pyplot = sys.modules.get("matplotlib.pyplot")
@@ -372,7 +413,7 @@ def show_figures(already=None):
     for number in pyplot.get_fignums():
         figure = pyplot.figure(number)
         if figure is not already:
-            emit({"text/plain": repr(figure), "image/png": draw(figure)})
+            emit(show_figure(figure))
     pyplot.close("all")
     return True
 
@@ -576,7 +617,9 @@ def report_error(error, reply):
             text, failure = protect(str, code)
             print(text if failure is None else "<unprintable exit code>", file=sys.__stderr__)
         return
-    reply["code"] = 130 if isinstance(error, KeyboardInterrupt) else 1
+    reply["code"] = 1
+    if isinstance(error, KeyboardInterrupt):
+        reply["code"], reply["interrupted"] = 130, True
     info, failure = protect(describe, error)
     if failure is not None:
         name = type(error).__name__
@@ -630,6 +673,7 @@ def call(message):
     reply = {"op": "done", "id": number, "code": 0}
     State.last = None
     State.pending = False
+    State.interrupted = 0.0
     scope = Scope(message.get("env"), message.get("cwd"))
     failure = None
     try:
@@ -823,11 +867,27 @@ def load_shell(module):
             except Exception:
                 continue
         shell.builtin_trap.activate()
+        richer(shell.display_formatter)
         for name in ("exit", "quit", "_", "__", "___"):
             shell.user_ns.pop(name, None)
         return shell
     except Exception:
         return without_shell()
+
+
+def richer(formatter):
+    """Adds what IPython does not know of by itself, for its display() too."""
+    original = formatter.format
+
+    def format(value, include=None, exclude=None):
+        if is_figure(value):
+            return show_figure(value), {}
+        data, metadata = original(value, include=include, exclude=exclude)
+        if is_frame(value):
+            add(data, FRAME_MIME, lambda: extra().frame_data(value))
+        return data, metadata
+
+    formatter.format = format
 
 
 def without_shell():
@@ -850,10 +910,11 @@ def hook_arguments():
 
 
 def start():
-    global SOCKET, SHELL, NAMESPACE, FUTURES, DEFAULT_HOOKS, HOOK_ARGUMENTS, flush_libc, KEEP
+    global SOCKET, EXTRA, SHELL, NAMESPACE, FUTURES, DEFAULT_HOOKS, HOOK_ARGUMENTS, flush_libc, KEEP
     import __future__
     SOCKET = move_high(3)
     os.close(4)  # this script
+    EXTRA = move_high(5)
     signal.signal(signal.SIGINT, on_interrupt)
     signal.signal(POKE, on_poke)
     signal.siginterrupt(POKE, False)
@@ -891,7 +952,7 @@ def start():
 def main():
     start()
     version = "%d.%d.%d" % sys.version_info[:3]
-    send(encode({"op": "ready", "python": version, "ipython": SHELL is not None, "numbers": new_generators()}))
+    send(encode({"op": "ready", "version": version, "ipython": SHELL is not None, "numbers": new_generators()}))
     while True:
         message = receive()
         if message["op"] == "run":
@@ -900,5 +961,5 @@ def main():
             housekeeping(message)
 
 
-SOCKET = 3
+SOCKET, EXTRA = 3, 5
 main()

@@ -41,7 +41,7 @@ time.sleep(60)`})
 	}
 	tr = f.python("print('fresh')")
 	want(t, "stdout", tr.stdout, "fresh\n")
-	want(t, "notice", tr.stderr, lostNotice)
+	want(t, "notice", tr.stderr, languages["python"].lost)
 	want(t, "notice once", f.python("print(1)").stderr, "")
 }
 
@@ -115,9 +115,9 @@ func TestCallsQueueInOrderAndASignalRemovesAWaitingOne(t *testing.T) {
 func waitQueued(f *fixture, n int) {
 	f.t.Helper()
 	eventually(f.t, "calls wait", func() bool {
-		f.svc.repl.mu.Lock()
-		defer f.svc.repl.mu.Unlock()
-		return len(f.svc.repl.queue) == n
+		f.svc.contexts.first.mu.Lock()
+		defer f.svc.contexts.first.mu.Unlock()
+		return len(f.svc.contexts.first.queue) == n
 	})
 }
 
@@ -181,7 +181,7 @@ func TestInterpreterDeathIsReportedAndLaterCallsWork(t *testing.T) {
 			want(t, code, tr.stdout, "last words\n")
 			tr = f.python("print('x' in globals())")
 			want(t, "fresh", tr.stdout, "False\n")
-			want(t, "notice", tr.stderr, lostNotice)
+			want(t, "notice", tr.stderr, languages["python"].lost)
 		}
 	})
 }
@@ -193,13 +193,13 @@ func TestInterpreterDeathBetweenCallsIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "new interpreter", func() bool {
-		f.svc.repl.mu.Lock()
-		defer f.svc.repl.mu.Unlock()
-		in := f.svc.repl.interp
+		f.svc.contexts.first.mu.Lock()
+		defer f.svc.contexts.first.mu.Unlock()
+		in := f.svc.contexts.first.interp
 		return in != nil && in.ready && in.proc.Pid != pid
 	})
 	tr := f.python("print(1)")
-	want(t, "notice", tr.stderr, lostNotice)
+	want(t, "notice", tr.stderr, languages["python"].lost)
 }
 
 func TestOOMKilledInterpreterIsOutOfMemory(t *testing.T) {

@@ -111,6 +111,10 @@ func TestMatplotlibFiguresBecomePNG(t *testing.T) {
 				t.Errorf("not a PNG: %v", err)
 			}
 		}
+		tr = f.python("fig, ax = plt.subplots(); ax.plot([1]); display(fig); plt.close(fig)")
+		if len(tr.results) != 1 || tr.results[0].GetMain() || tr.results[0].GetData()["image/png"] == "" {
+			t.Errorf("figure that is displayed: %d results", len(tr.results))
+		}
 		tr = f.python("fig, ax = plt.subplots(); ax.plot([1]); fig")
 		if len(tr.results) != 1 || !tr.results[0].GetMain() || tr.results[0].GetData()["image/png"] == "" {
 			t.Errorf("figure as last expression: %d results", len(tr.results))
@@ -265,14 +269,14 @@ print(os.environ['LATE'])`})
 func TestRenewalForLaterComesWithTheNextCall(t *testing.T) {
 	f := newFixture(t, stdlib)
 	f.pythonOK("import os, random\nrandom.seed(1); first = random.getstate()")
-	in := f.svc.repl.interp
+	in := f.svc.contexts.first.interp
 	f.renew(Renewal{Env: map[string]string{"A": "1"}, Later: true})
 	f.renew(Renewal{Env: map[string]string{"B": "2"}, Reseed: true, Later: true})
-	f.svc.repl.mu.Lock()
+	f.svc.contexts.first.mu.Lock()
 	if !in.owed.reseed || len(in.env) != 0 {
 		t.Errorf("the idle interpreter was told: owed %+v, it knows %v", in.owed, in.env)
 	}
-	f.svc.repl.mu.Unlock()
+	f.svc.contexts.first.mu.Unlock()
 	want(t, "next call", f.pythonOK("print(os.environ.get('A'), os.environ['B'], random.getstate() != first)"), "None 2 True\n")
 	want(t, "call after it", f.pythonOK("first = random.getstate(); print(os.environ['B'])"), "2\n")
 	want(t, "seeded once", f.pythonOK("print(random.getstate() == first)"), "True\n")
@@ -337,7 +341,7 @@ def draw(up=lambda: None):
 			f.pythonOK("1") // the interpreter tells of its generators at the end of a call
 			b := f.openRun(&agentv1.RunRequest{Language: "python", Code: c.where})
 			b.until("up")
-			in := f.svc.repl.interp
+			in := f.svc.contexts.first.interp
 			if err := in.proc.Signal(unix.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}

@@ -19,6 +19,7 @@ type run struct {
 	id       string
 	language string // empty: a program
 	argv     []string
+	context  string // of code; empty: none
 	detach   bool
 	started  time.Time
 	journal  *journal
@@ -28,8 +29,14 @@ type run struct {
 	pid   int
 	kill  func(unix.Signal) error // nil: not started, or ended
 	stdin *os.File                // nil: none, closed, or ended
-	had   bool                    // stdin was a pipe
+	had   bool                    // stdin was a pipe or a terminal
+	term  *terminal               // whose master stdin is; nil: none, or ended
 	ended time.Time
+
+	tag       string
+	pty       bool              // it was started on a terminal
+	env       map[string]string // as in the request; nil when it has ended
+	cwd, user string            // where and as whom it was started
 
 	writing sync.Mutex // one Input message at a time
 }
@@ -44,6 +51,20 @@ func (r *run) stderr(b []byte) {
 	if len(b) > 0 {
 		r.journal.append(&agentv1.Event{Kind: &agentv1.Event_Stderr{Stderr: b}})
 	}
+}
+
+// note keeps what its starter said of a program.
+func (r *run) note(tag string, pty bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tag, r.pty = tag, pty
+}
+
+// place keeps with what environment, where and as whom a process is started.
+func (r *run) place(env map[string]string, cwd, user string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.env, r.cwd, r.user = env, cwd, user
 }
 
 // begin makes the run's process known and writes its first event.
@@ -63,7 +84,7 @@ func (r *run) finish(exit *agentv1.Exit) {
 		return
 	}
 	r.ended = time.Now()
-	r.kill = nil
+	r.kill, r.term, r.env = nil, nil, nil
 	stdin := r.stdin
 	r.stdin = nil
 	exit.Micros = r.ended.Sub(r.started).Microseconds()
@@ -87,13 +108,14 @@ func (r *run) signal(sig unix.Signal) error {
 	return kill(sig)
 }
 
-// input writes to the standard input and closes it at eof. It blocks as long
-// as the program does not read.
+// input writes to the standard input and closes it at eof; on a terminal it types
+// the end-of-file character instead, and more can follow. It blocks as long as
+// the program does not read.
 func (r *run) input(ctx context.Context, data []byte, eof bool) (int, error) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	r.mu.Lock()
-	stdin, had, ended := r.stdin, r.had, !r.ended.IsZero()
+	stdin, had, term, ended := r.stdin, r.had, r.term, !r.ended.IsZero()
 	r.mu.Unlock()
 	switch {
 	case !had:
@@ -103,37 +125,52 @@ func (r *run) input(ctx context.Context, data []byte, eof bool) (int, error) {
 	case stdin == nil:
 		return 0, precondition("standard input of run %s is closed", r.id)
 	}
-	var n int
-	if len(data) > 0 {
-		// A deadline is the only way to stop a write that the program blocks.
-		cut := make(chan struct{})
-		stop := context.AfterFunc(ctx, func() {
-			_ = stdin.SetWriteDeadline(time.Unix(1, 0))
-			close(cut)
-		})
-		written, err := stdin.Write(data)
-		if !stop() {
-			<-cut
-			_ = stdin.SetWriteDeadline(time.Time{})
-		}
-		n = written
-		switch {
-		case err == nil:
-		case ctx.Err() != nil:
-			return n, connect.NewError(connect.CodeCanceled, context.Cause(ctx))
-		case errors.Is(err, unix.EPIPE), errors.Is(err, os.ErrClosed):
-			return n, precondition("run %s has ended or does not read its standard input any more", r.id)
-		default:
-			return n, fmt.Errorf("write to run %s: %w", r.id, err)
-		}
+	n, err := r.write(ctx, stdin, data)
+	if term != nil {
+		term.typed(data[:n])
 	}
-	if eof {
-		r.mu.Lock()
-		r.stdin = nil
-		r.mu.Unlock()
-		stdin.Close()
+	if err != nil || !eof {
+		return n, err
 	}
+	if term != nil {
+		end, err := term.endOfFile()
+		if err == nil {
+			_, err = r.write(ctx, stdin, end)
+		}
+		return n, err
+	}
+	r.mu.Lock()
+	r.stdin = nil
+	r.mu.Unlock()
+	stdin.Close()
 	return n, nil
+}
+
+// write writes to the standard input until ctx ends.
+func (r *run) write(ctx context.Context, stdin *os.File, data []byte) (int, error) {
+	if len(data) == 0 {
+		return 0, nil
+	}
+	// A deadline is the only way to stop a write that the program blocks.
+	cut := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = stdin.SetWriteDeadline(time.Unix(1, 0))
+		close(cut)
+	})
+	n, err := stdin.Write(data)
+	if !stop() {
+		<-cut
+		_ = stdin.SetWriteDeadline(time.Time{})
+	}
+	switch {
+	case err == nil:
+		return n, nil
+	case ctx.Err() != nil:
+		return n, connect.NewError(connect.CodeCanceled, context.Cause(ctx))
+	case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EIO), errors.Is(err, os.ErrClosed):
+		return n, precondition("run %s has ended or does not read its standard input any more", r.id)
+	}
+	return n, fmt.Errorf("write to run %s: %w", r.id, err)
 }
 
 func precondition(format string, args ...any) error {
@@ -147,6 +184,8 @@ func (r *run) info() *agentv1.RunInfo {
 	return &agentv1.RunInfo{
 		RunId: r.id, Pid: int32(r.pid), Argv: r.argv, Language: r.language,
 		StartedUnixMillis: r.started.UnixMilli(), Exit: exit, NextSeq: next,
+		Tag: r.tag, Pty: r.pty, Env: r.env, Cwd: r.cwd, User: r.user, Detached: r.detach,
+		Context: r.context,
 	}
 }
 

@@ -40,6 +40,8 @@ type Config struct {
 	Python string
 	// PythonEnv is added to the environment of the interpreter alone.
 	PythonEnv map[string]string
+	// Node runs JavaScript. Default: /usr/bin/node.
+	Node string
 	// Bash is the shell for language "bash". Default: /bin/bash.
 	Bash string
 	// Users is the database of accounts. Default: /etc/passwd and /etc/group.
@@ -58,7 +60,8 @@ type Config struct {
 	KeepRuns     int           // how many of them. Default: 64
 	KeepDetached int           // how many finished detached runs are kept. Default: 256
 	MaxRuns      int           // runs at one time. Default: 1024
-	MaxQueue     int           // Python calls that wait. Default: 256
+	MaxQueue     int           // calls that wait for one interpreter. Default: 256
+	MaxContexts  int           // interpreters, the first one among them. Default: 32
 
 	KillGrace  time.Duration // from SIGINT to SIGKILL, programs. Default: 2 s
 	ReplGrace  time.Duration // from SIGINT to SIGKILL, interpreter. Default: 5 s
@@ -70,6 +73,7 @@ type Config struct {
 func (c *Config) setDefaults() {
 	defaultTo(&c.MainCgroup, c.Cgroup)
 	defaultTo(&c.Python, "/usr/bin/python3")
+	defaultTo(&c.Node, "/usr/bin/node")
 	defaultTo(&c.Bash, "/bin/bash")
 	defaultTo(&c.Users.Passwd, "/etc/passwd")
 	defaultTo(&c.Users.Group, "/etc/group")
@@ -83,6 +87,7 @@ func (c *Config) setDefaults() {
 	defaultTo(&c.KeepDetached, 256)
 	defaultTo(&c.MaxRuns, 1024)
 	defaultTo(&c.MaxQueue, 256)
+	defaultTo(&c.MaxContexts, 32)
 	defaultTo(&c.KillGrace, 2*time.Second)
 	defaultTo(&c.ReplGrace, 5*time.Second)
 	defaultTo(&c.ReplStart, 2*time.Minute)
@@ -106,7 +111,9 @@ type Service struct {
 	journals *journalConfig
 	oom      oomCounter
 	startIn  func(*exec.Cmd, string) (*reap.Process, error) // startInGroup; tests make it fail
-	repl     *repl
+	scripts  map[string][]*os.File                          // that interpreters run, by language
+	bashDir  string                                         // where repl.bash is
+	contexts contexts
 	runs     registry
 
 	// work counts the goroutines that belong to runs; stop ends them.
@@ -141,15 +148,14 @@ func New(cfg Config) (*Service, error) {
 	}
 	s.startIn = s.startInGroup
 	s.runs.init(&s.cfg)
-	repl, err := newREPL(s)
-	if err != nil {
+	if err := s.openScripts(); err != nil {
 		return nil, err
 	}
-	s.repl = repl
+	s.contexts.init(s)
 	return s, nil
 }
 
-// Close kills every run and the interpreter and waits for their goroutines.
+// Close kills every run and the interpreters and waits for their goroutines.
 func (s *Service) Close() {
 	s.mu.Lock()
 	if s.closed {
@@ -159,9 +165,10 @@ func (s *Service) Close() {
 	s.closed = true
 	s.mu.Unlock()
 	close(s.stop)
-	s.repl.close()
+	s.contexts.close()
 	s.work.Wait()
 	s.runs.close()
+	s.closeScripts()
 }
 
 // enter registers a goroutine of a run. False: the Service is closed.
@@ -193,7 +200,7 @@ type Renewal struct {
 	Later bool
 }
 
-// Renew returns when what the interpreter has to know is on its way: no code in
+// Renew returns when what the interpreters have to know is on its way: no code in
 // it runs between the arrival and the new state, also when it is frozen now and
 // thawed later. It does not wait for the interpreter.
 func (s *Service) Renew(n Renewal) error {
@@ -208,7 +215,7 @@ func (s *Service) Renew(n Renewal) error {
 	s.mu.Lock()
 	s.env = env
 	s.mu.Unlock()
-	return s.repl.renew(n)
+	return s.contexts.renew(n)
 }
 
 func (s *Service) extraEnv() map[string]string {
@@ -217,8 +224,8 @@ func (s *Service) extraEnv() map[string]string {
 	return s.env
 }
 
-// StartREPL starts the interpreter, unless it runs, and waits until it is ready.
-func (s *Service) StartREPL(ctx context.Context) error { return s.repl.start(ctx) }
+// StartREPL starts the first interpreter, unless it runs, and waits until it is ready.
+func (s *Service) StartREPL(ctx context.Context) error { return s.contexts.first.start(ctx) }
 
 // Run implements agentv1connect.ExecHandler.
 func (s *Service) Run(ctx context.Context, req *agentv1.RunRequest, out *connect.ServerStream[agentv1.Event]) error {
@@ -228,17 +235,22 @@ func (s *Service) Run(ctx context.Context, req *agentv1.RunRequest, out *connect
 	if req.GetTimeoutMillis() < 0 {
 		return invalid("the timeout is negative")
 	}
-	switch req.GetLanguage() {
-	case "python":
-		if req.GetUser() != "" && req.GetUser() != "root" {
-			return invalid("python code runs as root; a user can be named for bash and programs only")
-		}
-		return s.runPython(ctx, req, out)
-	case "bash":
+	language := languageName(req.GetLanguage())
+	if req.GetContext() == "" && language == "bash" {
 		return s.runBash(ctx, req, out)
 	}
-	return invalid("language %q is not known; use python or bash", req.GetLanguage())
+	r, err := s.contexts.find(req.GetContext(), language)
+	if err != nil {
+		return err
+	}
+	if language == "" {
+		language = r.lang.name
+	}
+	return s.runIn(ctx, r, language, req, out)
 }
+
+// maxTag bounds the tag of a run, in bytes.
+const maxTag = 256
 
 // Start implements agentv1connect.ExecHandler.
 func (s *Service) Start(ctx context.Context, req *agentv1.StartRequest, out *connect.ServerStream[agentv1.Event]) error {
@@ -256,12 +268,21 @@ func (s *Service) Start(ctx context.Context, req *agentv1.StartRequest, out *con
 	if req.GetTimeoutMillis() < 0 {
 		return invalid("the timeout is negative")
 	}
+	if len(req.GetTag()) > maxTag {
+		return invalid("the tag is longer than %d bytes", maxTag)
+	}
+	if req.GetPty() != nil {
+		if err := checkSize(req.GetPty()); err != nil {
+			return err
+		}
+	}
 	r, err := s.newRun(req.GetRunId(), "", req.GetArgv(), req.GetDetach())
 	if err != nil {
 		return err
 	}
+	r.note(req.GetTag(), req.GetPty() != nil)
 	s.launch(r, &program{
-		argv: req.GetArgv(), env: req.GetEnv(), cwd: req.GetCwd(), user: req.GetUser(), stdin: req.GetStdin(),
+		argv: req.GetArgv(), env: req.GetEnv(), cwd: req.GetCwd(), user: req.GetUser(), stdin: req.GetStdin(), pty: req.GetPty(),
 		timeout: time.Duration(req.GetTimeoutMillis()) * time.Millisecond,
 	})
 	return s.stream(ctx, r, 0, out)
@@ -273,7 +294,15 @@ func (s *Service) Attach(ctx context.Context, req *agentv1.AttachRequest, out *c
 	if err != nil {
 		return err
 	}
-	return s.stream(ctx, r, req.GetFromSeq(), out)
+	if !req.GetLatest() {
+		return s.stream(ctx, r, req.GetFromSeq(), out)
+	}
+	from := r.journal.latest()
+	// Its caller learns at once that what comes is not missed, although nothing may come for long.
+	if err := out.Send(&agentv1.Event{Kind: &agentv1.Event_KeepAlive{KeepAlive: &agentv1.KeepAlive{}}}); err != nil {
+		return fmt.Errorf("follow run %s: %w", r.id, err)
+	}
+	return s.stream(ctx, r, from, out)
 }
 
 // stream sends a run's events until its Exit. That the client leaves is no

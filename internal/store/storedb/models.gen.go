@@ -81,6 +81,16 @@ type Sandbox struct {
 	MergedInto        string
 	Hibernation       string
 	BootNote          string
+	EndsAt            int64
+	EndAfterMs        int64
+	AtEnd             string
+	ManualWake        int64
+	PrivatePorts      int64
+}
+
+type Secret struct {
+	Name  string
+	Value []byte
 }
 
 type Snapshot struct {

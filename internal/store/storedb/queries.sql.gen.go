@@ -263,7 +263,7 @@ func (q *Queries) GetProject(ctx context.Context, name string) (Project, error) 
 }
 
 const getSandbox = `-- name: GetSandbox :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes WHERE id = ?1 AND project = ?2
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, ends_at, end_after_ms, at_end, manual_wake, private_ports FROM sandboxes WHERE id = ?1 AND project = ?2
 `
 
 type GetSandboxParams struct {
@@ -305,12 +305,17 @@ func (q *Queries) GetSandbox(ctx context.Context, arg GetSandboxParams) (Sandbox
 		&i.MergedInto,
 		&i.Hibernation,
 		&i.BootNote,
+		&i.EndsAt,
+		&i.EndAfterMs,
+		&i.AtEnd,
+		&i.ManualWake,
+		&i.PrivatePorts,
 	)
 	return i, err
 }
 
 const getSandboxForChange = `-- name: GetSandboxForChange :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes WHERE id = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, ends_at, end_after_ms, at_end, manual_wake, private_ports FROM sandboxes WHERE id = ?1
 `
 
 func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, error) {
@@ -347,8 +352,24 @@ func (q *Queries) GetSandboxForChange(ctx context.Context, id string) (Sandbox, 
 		&i.MergedInto,
 		&i.Hibernation,
 		&i.BootNote,
+		&i.EndsAt,
+		&i.EndAfterMs,
+		&i.AtEnd,
+		&i.ManualWake,
+		&i.PrivatePorts,
 	)
 	return i, err
+}
+
+const getSecret = `-- name: GetSecret :one
+SELECT value FROM secrets WHERE name = ?
+`
+
+func (q *Queries) GetSecret(ctx context.Context, name string) ([]byte, error) {
+	row := q.db.QueryRowContext(ctx, getSecret, name)
+	var value []byte
+	err := row.Scan(&value)
+	return value, err
 }
 
 const getSnapshot = `-- name: GetSnapshot :one
@@ -498,8 +519,9 @@ func (q *Queries) InsertProject(ctx context.Context, arg InsertProjectParams) (i
 const insertSandbox = `-- name: InsertSandbox :exec
 INSERT INTO sandboxes (id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since,
     instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency,
-    idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note,
+    ends_at, end_after_ms, at_end, manual_wake, private_ports)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 `
 
 type InsertSandboxParams struct {
@@ -533,6 +555,11 @@ type InsertSandboxParams struct {
 	MergedInto        string
 	Hibernation       string
 	BootNote          string
+	EndsAt            int64
+	EndAfterMs        int64
+	AtEnd             string
+	ManualWake        int64
+	PrivatePorts      int64
 }
 
 func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) error {
@@ -567,6 +594,11 @@ func (q *Queries) InsertSandbox(ctx context.Context, arg InsertSandboxParams) er
 		arg.MergedInto,
 		arg.Hibernation,
 		arg.BootNote,
+		arg.EndsAt,
+		arg.EndAfterMs,
+		arg.AtEnd,
+		arg.ManualWake,
+		arg.PrivatePorts,
 	)
 	return err
 }
@@ -843,7 +875,7 @@ func (q *Queries) ListProjects(ctx context.Context) ([]Project, error) {
 }
 
 const listSandboxes = `-- name: ListSandboxes :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, ends_at, end_after_ms, at_end, manual_wake, private_ports FROM sandboxes
 WHERE project = ?1
   AND (created_at < ?2 OR (created_at = ?2 AND id < ?3))
   AND (state = ?4 OR ?4 = 'any' OR (?4 = '' AND state <> 'stopped'))
@@ -910,6 +942,11 @@ func (q *Queries) ListSandboxes(ctx context.Context, arg ListSandboxesParams) ([
 			&i.MergedInto,
 			&i.Hibernation,
 			&i.BootNote,
+			&i.EndsAt,
+			&i.EndAfterMs,
+			&i.AtEnd,
+			&i.ManualWake,
+			&i.PrivatePorts,
 		); err != nil {
 			return nil, err
 		}
@@ -1171,8 +1208,22 @@ func (q *Queries) PutIntent(ctx context.Context, arg PutIntentParams) error {
 	return err
 }
 
+const putSecret = `-- name: PutSecret :exec
+INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING
+`
+
+type PutSecretParams struct {
+	Name  string
+	Value []byte
+}
+
+func (q *Queries) PutSecret(ctx context.Context, arg PutSecretParams) error {
+	_, err := q.db.ExecContext(ctx, putSecret, arg.Name, arg.Value)
+	return err
+}
+
 const sandboxOfIdempotency = `-- name: SandboxOfIdempotency :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, ends_at, end_after_ms, at_end, manual_wake, private_ports FROM sandboxes
 WHERE project = ?1 AND idempotency = ?2 AND idempotency <> '' AND created_at > ?3
   AND state NOT IN ('creating', 'stopping', 'stopped', 'failed')
 LIMIT 1
@@ -1218,12 +1269,17 @@ func (q *Queries) SandboxOfIdempotency(ctx context.Context, arg SandboxOfIdempot
 		&i.MergedInto,
 		&i.Hibernation,
 		&i.BootNote,
+		&i.EndsAt,
+		&i.EndAfterMs,
+		&i.AtEnd,
+		&i.ManualWake,
+		&i.PrivatePorts,
 	)
 	return i, err
 }
 
 const sandboxOfInstance = `-- name: SandboxOfInstance :one
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes WHERE instance = ?1
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, ends_at, end_after_ms, at_end, manual_wake, private_ports FROM sandboxes WHERE instance = ?1
 `
 
 func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandbox, error) {
@@ -1260,12 +1316,17 @@ func (q *Queries) SandboxOfInstance(ctx context.Context, instance string) (Sandb
 		&i.MergedInto,
 		&i.Hibernation,
 		&i.BootNote,
+		&i.EndsAt,
+		&i.EndAfterMs,
+		&i.AtEnd,
+		&i.ManualWake,
+		&i.PrivatePorts,
 	)
 	return i, err
 }
 
 const sandboxesOfIdempotency = `-- name: SandboxesOfIdempotency :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, ends_at, end_after_ms, at_end, manual_wake, private_ports FROM sandboxes
 WHERE project = ?1 AND idempotency = ?2 AND idempotency <> '' AND created_at > ?3
   AND state NOT IN ('creating', 'stopping', 'stopped', 'failed')
 ORDER BY created_at, id
@@ -1317,6 +1378,11 @@ func (q *Queries) SandboxesOfIdempotency(ctx context.Context, arg SandboxesOfIde
 			&i.MergedInto,
 			&i.Hibernation,
 			&i.BootNote,
+			&i.EndsAt,
+			&i.EndAfterMs,
+			&i.AtEnd,
+			&i.ManualWake,
+			&i.PrivatePorts,
 		); err != nil {
 			return nil, err
 		}
@@ -1332,7 +1398,7 @@ func (q *Queries) SandboxesOfIdempotency(ctx context.Context, arg SandboxesOfIde
 }
 
 const sandboxesOfNode = `-- name: SandboxesOfNode :many
-SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
+SELECT id, project, region, node, template, template_hash, state, fail_reason, unresponsive_since, instance, vcpus, memory_mb, disk_mb, isolation, egress, env, metadata, created_at, updated_at, idempotency, idle_timeout_ms, max_lifetime_ms, egress_policy, persistent, origin, parent, snapshot, merged_into, hibernation, boot_note, ends_at, end_after_ms, at_end, manual_wake, private_ports FROM sandboxes WHERE node = ?1 AND state <> 'stopped' ORDER BY created_at, id
 `
 
 // Everything that is or may be on the host: all but the stopped.
@@ -1376,6 +1442,11 @@ func (q *Queries) SandboxesOfNode(ctx context.Context, node string) ([]Sandbox, 
 			&i.MergedInto,
 			&i.Hibernation,
 			&i.BootNote,
+			&i.EndsAt,
+			&i.EndAfterMs,
+			&i.AtEnd,
+			&i.ManualWake,
+			&i.PrivatePorts,
 		); err != nil {
 			return nil, err
 		}
@@ -1694,8 +1765,9 @@ UPDATE sandboxes SET template_hash = ?1, state = ?2, fail_reason = ?3,
     unresponsive_since = ?4, instance = ?5, vcpus = ?6, memory_mb = ?7,
     disk_mb = ?8, isolation = ?9, egress = ?10, env = ?11, metadata = ?12, updated_at = ?13,
     idle_timeout_ms = ?14, max_lifetime_ms = ?15, egress_policy = ?16,
-    template = ?17, persistent = ?18, merged_into = ?19, hibernation = ?20, boot_note = ?21
-WHERE id = ?22 AND state = ?23
+    template = ?17, persistent = ?18, merged_into = ?19, hibernation = ?20, boot_note = ?21,
+    ends_at = ?22, end_after_ms = ?23, at_end = ?24, manual_wake = ?25, private_ports = ?26
+WHERE id = ?27 AND state = ?28
 `
 
 type UpdateSandboxParams struct {
@@ -1720,6 +1792,11 @@ type UpdateSandboxParams struct {
 	MergedInto        string
 	Hibernation       string
 	BootNote          string
+	EndsAt            int64
+	EndAfterMs        int64
+	AtEnd             string
+	ManualWake        int64
+	PrivatePorts      int64
 	ID                string
 	State             string
 }
@@ -1748,6 +1825,11 @@ func (q *Queries) UpdateSandbox(ctx context.Context, arg UpdateSandboxParams) (i
 		arg.MergedInto,
 		arg.Hibernation,
 		arg.BootNote,
+		arg.EndsAt,
+		arg.EndAfterMs,
+		arg.AtEnd,
+		arg.ManualWake,
+		arg.PrivatePorts,
 		arg.ID,
 		arg.State,
 	)

@@ -6,6 +6,6 @@
 // it is complete, so it is replaced as a whole or not at all. Everything
 // streams; memory use does not depend on the size of a file or a directory.
 //
-// It does not follow file changes and does not know the host's paths. Start
+// How changes are found is package watch's. It does not know the host's paths. Start
 // reading at Service, then identity.go for how a call acts as its user.
 package files

@@ -53,6 +53,7 @@ func stat(path string, follow bool) (*agentv1.FileInfo, error) {
 		return nil, err
 	}
 	info := fromStat(path, &st)
+	info.Attributes = Attributes(path, follow)
 	if info.Type == "symlink" {
 		// It may be gone by now; then the link has no target.
 		info.LinkTarget, _ = os.Readlink(path)

@@ -18,9 +18,9 @@ import (
 )
 
 // Service implements agentv1connect.FilesHandler. It has no state.
-type Service struct {
-	agentv1connect.UnimplementedFilesHandler // calls that this agent does not know yet
-}
+type Service struct{}
+
+var _ agentv1connect.FilesHandler = Service{}
 
 // chunkSize is how much of a file goes into one message, in bytes.
 const chunkSize = 256 << 10
@@ -77,16 +77,20 @@ func (Service) Mkdir(_ context.Context, r *agentv1.MkdirRequest) (*agentv1.FileI
 	if r.Mode&^modeBits != 0 {
 		return nil, fail(path, unix.EINVAL)
 	}
+	owner, err := ownerFor(id, r.Owner)
+	if err != nil {
+		return nil, err
+	}
 	err = id.do(func() error {
 		if r.Parents {
 			if st, err := os.Stat(path); err == nil && st.IsDir() {
 				return nil
 			}
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			if err := makeParents(path, owner); err != nil {
 				return err
 			}
 		}
-		if err := unix.Mkdir(path, 0o755); err != nil {
+		if err := makeDirectory(path, owner); err != nil {
 			return err
 		}
 		if r.Mode != 0 {
@@ -110,6 +114,10 @@ func (Service) Move(_ context.Context, r *agentv1.MoveRequest) (*agentv1.FileInf
 	if err != nil {
 		return nil, err
 	}
+	owner, err := ownerFor(id, r.Owner)
+	if err != nil {
+		return nil, err
+	}
 	var flags uint = unix.RENAME_NOREPLACE
 	if r.Overwrite {
 		flags = 0
@@ -121,6 +129,11 @@ func (Service) Move(_ context.Context, r *agentv1.MoveRequest) (*agentv1.FileInf
 			return err
 		}
 		blame = to
+		if r.MakeParents {
+			if err := makeParents(to, owner); err != nil {
+				return err
+			}
+		}
 		return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, flags)
 	})
 	if err != nil {

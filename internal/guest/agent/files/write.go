@@ -27,7 +27,10 @@ func (Service) Write(_ context.Context, in *connect.ClientStream[agentv1.WriteRe
 	if err != nil {
 		return nil, err
 	}
-	u := &upload{id: id, path: path}
+	u := &upload{id: id, path: path, attributes: header.Attributes}
+	if u.owner, err = ownerFor(id, header.Owner); err != nil {
+		return nil, err
+	}
 	if err := u.open(header); err != nil {
 		return nil, fail(path, err)
 	}
@@ -60,10 +63,13 @@ func cutShort(err error) error {
 
 // upload is a file on its way in.
 type upload struct {
-	id   *identity
-	path string // where it goes, links resolved
-	temp *os.File
-	mode uint32
+	id    *identity
+	owner *identity // nil: the user, or who has the file that is replaced
+	path  string    // where it goes, links resolved
+	temp  *os.File
+	mode  uint32
+	// attributes are all that the file has; those of the one that it replaces go with it.
+	attributes map[string]string
 	// replaces is the file that is there now, or nil.
 	replaces *unix.Stat_t
 }
@@ -73,9 +79,12 @@ func (u *upload) open(header *agentv1.WriteHeader) error {
 	if header.Mode&^modeBits != 0 {
 		return unix.EINVAL
 	}
+	if err := checkAttributes(u.attributes); err != nil {
+		return err
+	}
 	return u.id.do(func() error {
 		if header.MakeParents {
-			if err := os.MkdirAll(filepath.Dir(u.path), 0o755); err != nil {
+			if err := makeParents(u.path, u.owner); err != nil {
 				return err
 			}
 		}
@@ -88,7 +97,7 @@ func (u *upload) open(header *agentv1.WriteHeader) error {
 			if u.replaces != nil {
 				u.mode = u.replaces.Mode & modeBits
 			}
-			if u.id.uid != 0 {
+			if u.id.uid != 0 || u.owner != nil {
 				u.mode &= 0o1777 // as a write by a user clears setuid and setgid
 			}
 		}
@@ -139,13 +148,20 @@ func (u *upload) inspect() error {
 // commit gives the complete file its owner, mode and name.
 func (u *upload) commit() error {
 	fd := int(u.temp.Fd())
-	if r := u.replaces; r != nil && (int(r.Uid) != u.id.uid || int(r.Gid) != u.id.gid) {
+	if u.owner != nil {
+		if err := unix.Fchown(fd, u.owner.uid, u.owner.gid); err != nil {
+			return err
+		}
+	} else if r := u.replaces; r != nil && (int(r.Uid) != u.id.uid || int(r.Gid) != u.id.gid) {
 		// As root, also for a user who writes to somebody else's file.
 		if err := unix.Fchown(fd, int(r.Uid), int(r.Gid)); err != nil {
 			return err
 		}
 	}
 	if err := unix.Fchmod(fd, u.mode); err != nil { // after chown, which clears bits
+		return err
+	}
+	if err := setAttributes(fd, u.attributes); err != nil {
 		return err
 	}
 	name := u.temp.Name()
