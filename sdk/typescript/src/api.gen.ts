@@ -579,6 +579,10 @@ export interface paths {
          *     Without `detach` the program ends with this call: when the client goes away it gets SIGINT and, 5 seconds later,
          *     SIGKILL. With `detach` it runs on, stays listed after its end, and can be followed again by `…/stream`.
          *     A program that cannot be started is an `exit` with the reason `start_failed` and a message.
+         *
+         *     With `pty` it runs on a terminal of that size and leads a session of its own. What the terminal shows comes as `stdout`; `…/stdin` is what is
+         *     typed, so that a Ctrl-C (`\x03`) interrupts the foreground job; `…/resize` changes the size. `TERM` is `xterm-256color` unless the
+         *     environment has one. When the client goes away, or at `timeout_s`, the terminal is hung up: SIGHUP instead of SIGINT.
          */
         post: operations["startProcess"];
         delete?: never;
@@ -628,7 +632,7 @@ export interface paths {
         put?: never;
         /**
          * Write to a program's standard input
-         * @description The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin`.
+         * @description The raw body, of any length, is passed on as it arrives. The program must have been started with `stdin` or `pty`.
          */
         post: operations["writeStdin"];
         delete?: never;
@@ -653,9 +657,108 @@ export interface paths {
         put?: never;
         /**
          * Send a signal
-         * @description It goes to the whole process group. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
+         * @description It goes to the whole process group; SIGHUP and SIGKILL go to the foreground job of a terminal as well. For a Python run only SIGINT (interrupt the code) and SIGKILL (replace the interpreter) have a meaning.
          */
         post: operations["signalProcess"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/processes/{process}/resize": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+                /** @description The id from the `started` event, from `X-Run-Id` or from the list. */
+                process: components["parameters"]["ProcessID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Set the size of a process's terminal
+         * @description Its foreground processes get SIGWINCH when that is another one. A process without a terminal, or one that has ended, is a 409.
+         */
+        post: operations["resizeProcess"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/contexts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        /** List interpreters */
+        get: operations["listContexts"];
+        put?: never;
+        /**
+         * Start an interpreter
+         * @description A context is an interpreter of Python, JavaScript or bash with a state, a directory and a queue of its own, beside the sandbox's
+         *     first one, whose id is `default`. Code runs in it by `context` of exec. The first JavaScript without a context makes one with the id `javascript`.
+         *     It answers when the interpreter is ready. A sandbox can have 32 contexts (429 `too_many_contexts`).
+         */
+        post: operations["createContext"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/contexts/{context}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+                context: components["parameters"]["ContextID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * End an interpreter
+         * @description The call that it runs, and those that wait for it, end. The context `default` cannot be removed.
+         */
+        delete: operations["deleteContext"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/contexts/{context}/restart": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+                context: components["parameters"]["ContextID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Replace an interpreter by a new one
+         * @description Its state is lost, and the call that it runs ends. Its id, language and directory stay, and calls that wait run in the new one.
+         */
+        post: operations["restartContext"];
         delete?: never;
         options?: never;
         head?: never;
@@ -723,6 +826,32 @@ export interface paths {
         };
         /** What a path is */
         get: operations["statFile"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/files/watch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Follow what changes in a directory
+         * @description Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
+         *     that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
+         *     What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+         *     the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
+         */
+        get: operations["watchFiles"];
         put?: never;
         post?: never;
         delete?: never;
@@ -808,6 +937,55 @@ export interface paths {
          * @description The directory is made when it is missing. Unpacking is not atomic.
          */
         put: operations["writeArchive"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/ports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        /** TCP ports that something listens on */
+        get: operations["listPorts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/ports/{port}/connect": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+                /** @description 1 to 65535. */
+                port: number;
+            };
+            cookie?: never;
+        };
+        /**
+         * Connect to a TCP port
+         * @description A WebSocket (HTTP/1.1) whose binary messages are the bytes of one TCP connection, cut anywhere. It reaches services that are
+         *     bound to the sandbox's loopback address too. An *empty* binary message says that its sender sends no more, and that
+         *     it still reads (half-close). When both sides have said so the server closes with 1000. A client that closes with 1000 or 1001 ends the
+         *     connection well; anything else resets it. The server closes with 1011 when the connection broke, and the reason is `connection_reset` or
+         *     the code of an error. The sandbox is in use while the WebSocket is open. Where nothing listens the answer is 409 (`port_closed`).
+         */
+        get: operations["connectPort"];
+        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -1012,124 +1190,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sandboxes/{id}/contexts": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description `sbx_` and 32 hexadecimal digits. */
-                id: components["parameters"]["SandboxID"];
-            };
-            cookie?: never;
-        };
-        get: operations["listContexts"];
-        put?: never;
-        post: operations["createContext"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/sandboxes/{id}/contexts/{context}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description `sbx_` and 32 hexadecimal digits. */
-                id: components["parameters"]["SandboxID"];
-                context: string;
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        delete: operations["removeContext"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/sandboxes/{id}/contexts/{context}/restart": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description `sbx_` and 32 hexadecimal digits. */
-                id: components["parameters"]["SandboxID"];
-                context: string;
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["restartContext"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/sandboxes/{id}/ports": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description `sbx_` and 32 hexadecimal digits. */
-                id: components["parameters"]["SandboxID"];
-            };
-            cookie?: never;
-        };
-        get: operations["listPorts"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/sandboxes/{id}/processes/{process}/resize": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description `sbx_` and 32 hexadecimal digits. */
-                id: components["parameters"]["SandboxID"];
-                /** @description The id from the `started` event, from `X-Run-Id` or from the list. */
-                process: components["parameters"]["ProcessID"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["resize"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/sandboxes/{id}/files/watch": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description `sbx_` and 32 hexadecimal digits. */
-                id: components["parameters"]["SandboxID"];
-            };
-            cookie?: never;
-        };
-        get: operations["watch"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1154,9 +1214,10 @@ export interface components {
             started_at: string;
             /** Format: double */
             uptime_s: number;
-            preview_domain?: string;
             /** @description Whether calls need a key. */
             auth: boolean;
+            /** @description Where guest ports are reached: `<port>-<id>.<preview_domain>`, with the id as `i<32 hex>`. It has a port in it when that is not the one of the scheme. */
+            preview_domain?: string;
         };
         Capacity: {
             /** @description Machines that run for sandboxes. Those of the pool are not among them. */
@@ -1262,6 +1323,10 @@ export interface components {
             idle_timeout_seconds?: number;
             /** @description Whether it becomes a Space when its idle timeout is over, instead of hibernating. Default false. */
             persistent?: boolean;
+            /** @description Seconds for which it runs until its deadline, which updates move and calls do not. It counts from the moment at which the sandbox runs, and anew from each wake. 0 or absent is none. */
+            ends_in_s?: number;
+            /** @description What becomes of it at its deadline: `delete` (default), `hibernate`, or `hibernate_disk` (without its memory: the wake is a boot). */
+            at_end?: string;
         };
         /**
          * @description What of the outside a sandbox may reach; without rules everything but the addresses that are always closed (private ranges, the host). Rules are
@@ -1295,6 +1360,10 @@ export interface components {
             timeout_seconds?: number;
             /** @description Podflare's name of `idle_timeout_s`. */
             idle_timeout_seconds?: number;
+            /** @description Moves the deadline to so many seconds from now; 0 takes it away. While the sandbox hibernates it is the time from its wake on. */
+            ends_in_s?: number;
+            /** @description `delete`, `hibernate` or `hibernate_disk`. */
+            at_end?: string;
             /** @description Merged into what is there. A value of null removes its key. */
             metadata?: {
                 [key: string]: string | null;
@@ -1347,7 +1416,14 @@ export interface components {
             boot_note?: string;
             /**
              * Format: date-time
-             * @description When it ends by itself if nothing changes: at the end of its maximum lifetime, or of its retention while it is hibernated.
+             * @description Its deadline, which updates move. Absent: none, or it does not run.
+             */
+            ends_at?: string;
+            /** @description What becomes of it at its deadline; absent without one. */
+            at_end?: string;
+            /**
+             * Format: date-time
+             * @description When it ends by itself if nothing changes: at the end of its maximum lifetime, at a deadline that deletes it, or of its retention while it is hibernated.
              */
             expires_at?: string;
             /** Format: date-time */
@@ -1534,16 +1610,14 @@ export interface components {
             /** @description Absent on the last page. */
             next_cursor?: string;
         };
-        ExecContext: {
-            id: string;
-            language: string;
-            cwd: string;
-            running: boolean;
-        };
         ExecRequest: {
             code: string;
-            /** @description `python` (default) or `bash`. */
+            /**
+             * @description `python` (default), `javascript` or `bash`. Python and JavaScript run in an interpreter that keeps its state, bash without a
+             *     `context` in a process of its own. `typescript` is JavaScript whose types are stripped, where the sandbox's Node.js can do that. With `context` the language is that of the context.
+             */
             language?: string;
+            /** @description The interpreter to run in, see `…/contexts`. */
             context?: string;
             /**
              * Format: double
@@ -1556,10 +1630,27 @@ export interface components {
             };
             /** @description Working directory for this call only. */
             cwd?: string;
-            /** @description The guest's user, for `bash`. Default `root`. */
+            /** @description The guest's user, for `bash` without a context. Default `root`. */
             user?: string;
             /** @description `lines` (default) or `chunks`, see `Event`. */
             format?: string;
+        };
+        ContextCreate: {
+            /** @description `python` (default), `javascript` or `bash`. */
+            language?: string;
+            /** @description Where the interpreter starts. Default is the home of root. */
+            cwd?: string;
+        };
+        Context: {
+            id: string;
+            language: string;
+            /** @description Where its interpreters start. */
+            cwd: string;
+            /** @description Its interpreter has been started. */
+            running: boolean;
+        };
+        ContextList: {
+            contexts: components["schemas"]["Context"][];
         };
         ProcessStart: {
             /** @description The program and its arguments. The program is looked up in the guest's PATH. */
@@ -1576,15 +1667,18 @@ export interface components {
              * @description Seconds after which the program is interrupted. 0 or absent means never.
              */
             timeout_s?: number;
-            tag?: string;
-            pty?: {
-                columns: number;
-                rows: number;
-            };
             /** @description Keep standard input open for `…/stdin`. Default is an empty one. */
             stdin?: boolean;
             /** @description Outlive this call. */
             detach?: boolean;
+            pty?: components["schemas"]["PtySize"];
+            /** @description A name of your own for it, shown in lists; at most 256 bytes. */
+            tag?: string;
+        };
+        /** @description The size of a terminal in characters. */
+        PtySize: {
+            columns: number;
+            rows: number;
         };
         /**
          * @description One line of a run's stream.
@@ -1603,7 +1697,8 @@ export interface components {
             /** @description `started`, `stdout`, `stderr`, `result`, `error`, `truncated`, `exit` or `stream_error`. Skip types you do not know. */
             type: string;
             /**
-             * @description `stdout`, `stderr`: text. `result`: an object from MIME type to text (base64 for binary types).
+             * @description `stdout`, `stderr`: text. `result`: an object from MIME type to text (base64 for binary types); `application/vnd.ramet.chart+json`
+             *     describes a chart of matplotlib, `application/vnd.ramet.data+json` has the columns of a DataFrame as lists.
              *     `error`: `name: value`. `truncated`: how many bytes of output were dropped here.
              *     `exit`: the exit code. `started`: the process id as the guest's kernel counts. `stream_error`: a sentence.
              */
@@ -1689,6 +1784,18 @@ export interface components {
             argv?: string[];
             /** @description Set for code started by exec. */
             language?: string;
+            /** @description What its starter called it. */
+            tag?: string;
+            /** @description It runs on a terminal. */
+            pty?: boolean;
+            /** @description Where it was started. */
+            cwd?: string;
+            /** @description As whom it was started. */
+            user?: string;
+            /** @description It outlives the call that started it. */
+            detached?: boolean;
+            /** @description The interpreter that runs it. */
+            context?: string;
             running: boolean;
             /** Format: date-time */
             started_at: string;
@@ -1726,6 +1833,26 @@ export interface components {
             /** Format: date-time */
             modified_at: string;
             link_target?: string;
+            /** @description Extended attributes `user.<name>` that are text. Left out when there are none. */
+            attributes?: {
+                [key: string]: string;
+            };
+        };
+        FileChange: {
+            /** @description `started`, `change`, `overflow` or, at the end, `stream_error`. Skip types you do not know. */
+            type: string;
+            /** @description `change`: relative to the directory that is watched; `.` is that itself. */
+            path?: string;
+            /** @description `create` (made, or moved here), `write`, `remove`, `rename` (moved away from this name) or `chmod` (mode, owner, times, attributes). */
+            change?: string;
+            info?: components["schemas"]["FileInfo"];
+            /** @description `stream_error`: a sentence. */
+            error?: string;
+            /** @description `stream_error`: its stable word, such as `file_not_found` when the directory has gone. */
+            code?: string;
+        };
+        PortList: {
+            ports: number[];
         };
         FileList: {
             files: components["schemas"]["FileInfo"][];
@@ -1886,6 +2013,8 @@ export interface components {
             name?: string;
             /** @description The project that it belongs to. Default is the caller's own; only an admin's key may name another. */
             project?: string;
+            /** @description The shape of the secret: `ramet` (default), or `e2b` for clients that take `e2b_<hex>` only. */
+            format?: string;
         };
         Key: {
             id: string;
@@ -1991,6 +2120,7 @@ export interface components {
         Limit: number;
         /** @description The `next_cursor` of the page before. */
         Cursor: string;
+        ContextID: string;
         /** @description The id from the `started` event, from `X-Run-Id` or from the list. */
         ProcessID: string;
         /** @description A path in the guest. */
@@ -2832,6 +2962,8 @@ export interface operations {
             query?: {
                 /** @description The first event wanted, the last seen `seq` plus one. 0 is the start. */
                 from_seq?: number;
+                /** @description Only what comes from now on, whatever `from_seq` says. Of a process that has ended that is its `exit`. */
+                latest?: boolean;
             };
             header?: never;
             path: {
@@ -2859,7 +2991,7 @@ export interface operations {
     writeStdin: {
         parameters: {
             query?: {
-                /** @description Close standard input after the body. */
+                /** @description Close standard input after the body. On a terminal its end-of-file character is typed instead, and more can follow. */
                 eof?: boolean;
             };
             header?: never;
@@ -2917,6 +3049,134 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
+    resizeProcess: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+                /** @description The id from the `started` event, from `X-Run-Id` or from the list. */
+                process: components["parameters"]["ProcessID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PtySize"];
+            };
+        };
+        responses: {
+            /** @description It has that size. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listContexts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The contexts, oldest first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createContext: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ContextCreate"];
+            };
+        };
+        responses: {
+            /** @description It is ready. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Context"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteContext: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+                context: components["parameters"]["ContextID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is gone. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    restartContext: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+                context: components["parameters"]["ContextID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is ready. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Context"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
     readFile: {
         parameters: {
             query: {
@@ -2966,6 +3226,11 @@ export interface operations {
                 mode?: components["parameters"]["Mode"];
                 /** @description Make missing parent directories. */
                 parents?: components["parameters"]["Parents"];
+                /**
+                 * @description `name=value`, repeatable: extended attributes (`user.<name>`) that the file gets. It has no others, also where it takes
+                 *     another file's place. At most 64 with 16 KiB in all; ext4 keeps less than 4 KiB.
+                 */
+                attribute?: string[];
             };
             header?: never;
             path: {
@@ -3078,6 +3343,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["FileInfo"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    watchFiles: {
+        parameters: {
+            query: {
+                /** @description A path in the guest. */
+                path: components["parameters"]["Path"];
+                /** @description The guest's user to act as. Default `root`. */
+                user?: components["parameters"]["User"];
+                /** @description Also in the directories below. */
+                recursive?: boolean;
+                /** @description Describe what was created, written or changed, where it still is there. */
+                info?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Lines. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["FileChange"];
                 };
             };
             default: components["responses"]["Error"];
@@ -3225,6 +3523,54 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Extracted"];
                 };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listPorts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The ports, on whatever address of the sandbox the service is bound to. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PortList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    connectPort: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description `sbx_` and 32 hexadecimal digits. */
+                id: components["parameters"]["SandboxID"];
+                /** @description 1 to 65535. */
+                port: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The WebSocket is open and connected. */
+            101: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             default: components["responses"]["Error"];
         };
@@ -3514,199 +3860,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Project"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    listContexts: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description `sbx_` and 32 hexadecimal digits. */
-                id: components["parameters"]["SandboxID"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description x */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        contexts: components["schemas"]["ExecContext"][];
-                    };
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    createContext: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description `sbx_` and 32 hexadecimal digits. */
-                id: components["parameters"]["SandboxID"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": {
-                    language?: string;
-                    cwd?: string;
-                };
-            };
-        };
-        responses: {
-            /** @description x */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ExecContext"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    removeContext: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description `sbx_` and 32 hexadecimal digits. */
-                id: components["parameters"]["SandboxID"];
-                context: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description x. */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    restartContext: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description `sbx_` and 32 hexadecimal digits. */
-                id: components["parameters"]["SandboxID"];
-                context: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description x */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ExecContext"];
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    listPorts: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description `sbx_` and 32 hexadecimal digits. */
-                id: components["parameters"]["SandboxID"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description x */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        ports: number[];
-                    };
-                };
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    resize: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description `sbx_` and 32 hexadecimal digits. */
-                id: components["parameters"]["SandboxID"];
-                /** @description The id from the `started` event, from `X-Run-Id` or from the list. */
-                process: components["parameters"]["ProcessID"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": {
-                    columns: number;
-                    rows: number;
-                };
-            };
-        };
-        responses: {
-            /** @description x. */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            default: components["responses"]["Error"];
-        };
-    };
-    watch: {
-        parameters: {
-            query: {
-                /** @description A path in the guest. */
-                path: components["parameters"]["Path"];
-                /** @description The guest's user to act as. Default `root`. */
-                user?: components["parameters"]["User"];
-                recursive?: boolean;
-                info?: boolean;
-            };
-            header?: never;
-            path: {
-                /** @description `sbx_` and 32 hexadecimal digits. */
-                id: components["parameters"]["SandboxID"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description x */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": Record<string, never>;
                 };
             };
             default: components["responses"]["Error"];

@@ -4,7 +4,7 @@ import type { components } from './api.gen.js'
 import type { ApiClient, CallOptions, OpenAnswer } from './client.js'
 import { sleep } from './client.js'
 import { known, model } from './convert.js'
-import { CommandError, ConnectionError, NotFoundError, RametError, TimeoutError } from './errors.js'
+import { CommandError, ConflictError, ConnectionError, NotFoundError, RametError, TimeoutError } from './errors.js'
 import type { Exit, OutputCallbacks, Started, Stderr, Stdout, Truncated } from './execution.js'
 import { Outcome, runEvents } from './execution.js'
 import type { ProcessInfo } from './models.gen.js'
@@ -22,6 +22,8 @@ export interface CommandOptions extends OutputCallbacks, CallOptions {
   user?: string
   /** Seconds after which it is interrupted. Default: never. */
   timeout?: number
+  /** What it reads from its standard input. Default: nothing. */
+  input?: Data
   /** Throw a CommandError when it fails. Default false. */
   check?: boolean
   background?: false
@@ -77,14 +79,14 @@ export async function* follow(
   api: ApiClient,
   sandbox: string,
   process: string,
-  position: { next: number },
+  position: { next: number | 'latest' },
   signal: AbortSignal | undefined,
 ): AsyncGenerator<CommandEvent | Started, void, undefined> {
   for (let breaks = 0; ; ) {
     try {
       const answer = await api.open('get', '/v1/sandboxes/{id}/processes/{process}/stream', {
         path: { id: sandbox, process },
-        query: { from_seq: position.next },
+        query: position.next === 'latest' ? { latest: true } : { from_seq: position.next },
         ...(signal ? { signal } : {}),
       })
       for await (const { seq, event } of runEvents(answer)) {
@@ -113,11 +115,11 @@ export class ProcessHandle {
   /** @internal */
   protected readonly sandbox: string
   /** @internal What comes next. */
-  protected readonly position: { next: number }
+  protected readonly position: { next: number | 'latest' }
   #input: Promise<unknown> = Promise.resolve()
 
   /** @internal */
-  constructor(api: ApiClient, sandbox: string, id: string, pid: number, next: number) {
+  constructor(api: ApiClient, sandbox: string, id: string, pid: number, next: number | 'latest') {
     this.api = api
     this.sandbox = sandbox
     this.id = id
@@ -125,33 +127,40 @@ export class ProcessHandle {
     this.position = { next }
   }
 
-  /** Sends a signal to its process group. */
-  async kill(signal: Signal = 'SIGKILL', options: CallOptions = {}): Promise<void> {
-    await sendSignal(this.api, this.sandbox, this.id, signal, options)
+  /** Sends a signal to its process group, and says whether it was there. */
+  kill(signal: Signal = 'SIGKILL', options: CallOptions = {}): Promise<boolean> {
+    return sendSignal(this.api, this.sandbox, this.id, signal, options)
   }
 
   /** @internal Writes in the order of the calls, each after the one before has ended. */
-  protected write(data: Data, eof: boolean, options: CallOptions): Promise<void> {
+  protected write(data: Data, eof: boolean, options: CallOptions): Promise<number> {
     const sent = this.#input.then(() => sendInput(this.api, this.sandbox, this.id, data, eof, options))
     this.#input = sent.catch(() => {})
     return sent
   }
 }
 
-/** @internal */
-export async function sendSignal(api: ApiClient, id: string, process: string, signal: Signal, options: CallOptions): Promise<void> {
-  await api.request('post', '/v1/sandboxes/{id}/processes/{process}/signal', { path: { id, process }, body: { signal }, ...options })
+/** @internal Says whether the process was there. */
+export async function sendSignal(api: ApiClient, id: string, process: string, signal: Signal, options: CallOptions): Promise<boolean> {
+  try {
+    await api.request('post', '/v1/sandboxes/{id}/processes/{process}/signal', { path: { id, process }, body: { signal }, ...options })
+    return true
+  } catch (err) {
+    if (err instanceof NotFoundError && err.code === 'process_not_found') return false
+    throw err
+  }
 }
 
 /** @internal */
-export async function sendInput(api: ApiClient, id: string, process: string, data: Data, eof: boolean, options: CallOptions): Promise<void> {
-  await api.request('post', '/v1/sandboxes/{id}/processes/{process}/stdin', {
+export async function sendInput(api: ApiClient, id: string, process: string, data: Data, eof: boolean, options: CallOptions): Promise<number> {
+  const { bytes } = await api.request('post', '/v1/sandboxes/{id}/processes/{process}/stdin', {
     path: { id, process },
     query: { eof },
     body: data,
     headers: { 'content-type': 'application/octet-stream' },
     ...options,
   })
+  return bytes
 }
 
 /** A command that runs in the background, or one that was found by connect(). */
@@ -172,10 +181,10 @@ export class CommandHandle extends ProcessHandle implements AsyncIterable<Comman
     return follow(this.api, this.sandbox, this.id, this.position, signal)
   }
 
-  /** Writes to its standard input, which it must have been started with. */
-  async sendStdin(data: Data, options: CallOptions & { eof?: boolean } = {}): Promise<void> {
+  /** Writes to its standard input, which it must have been started with; returns how many bytes. */
+  sendStdin(data: Data, options: CallOptions & { eof?: boolean } = {}): Promise<number> {
     const { eof = false, ...rest } = options
-    await this.write(data, eof, rest)
+    return this.write(data, eof, rest)
   }
 
   /** Ends its standard input. */
@@ -204,13 +213,29 @@ export class Commands {
   async run(command: string | readonly string[], options: CommandOptions | BackgroundOptions = {}): Promise<CommandResult | CommandHandle> {
     const argv = typeof command === 'string' ? ['bash', '-c', command] : [...command]
     if (options.background) return this.#start(argv, options)
+    const { input, signal } = options
+    const rest = signal ? { signal } : {}
     const answer = await this.#api.open('post', '/v1/sandboxes/{id}/processes', {
       path: { id: this.#id },
-      body: known({ argv, env: options.env, cwd: options.cwd, user: options.user, timeout_s: options.timeout }),
-      ...(options.signal ? { signal: options.signal } : {}),
+      body: known({ argv, env: options.env, cwd: options.cwd, user: options.user, timeout_s: options.timeout, stdin: input === undefined ? undefined : true }),
+      ...rest,
     })
     const result = new CommandResult(answer.header('x-run-id') ?? '')
-    for await (const { event } of runEvents(answer)) await result.add(event, options)
+    let written: Promise<unknown> | undefined
+    let failure: unknown
+    for await (const { event } of runEvents(answer)) {
+      if (input !== undefined && event.type === 'started') {
+        // A command that does not read all of it has that right; any other failure ends it.
+        written = sendInput(this.#api, this.#id, event.runId, input, true, rest).catch((err: unknown) => {
+          if (err instanceof ConflictError || err instanceof NotFoundError) return
+          failure = err
+          answer.body.cancel()
+        })
+      }
+      await result.add(event, options)
+    }
+    await written
+    if (failure !== undefined) throw failure
     return options.check ? result.check() : result
   }
 
@@ -242,17 +267,18 @@ export class Commands {
     return new CommandHandle(this.#api, this.#id, info.process, info.pid, fromSeq)
   }
 
-  /** Sends a signal to a process group. */
-  async kill(process: string | number, signal: Signal = 'SIGKILL', options: CallOptions = {}): Promise<void> {
-    const name = typeof process === 'string' ? process : (await findProcess(this.#api, this.#id, process, options)).process
-    await sendSignal(this.#api, this.#id, name, signal, options)
+  /** Sends a signal to a process group, and says whether it was there. */
+  async kill(process: string | number, signal: Signal = 'SIGKILL', options: CallOptions = {}): Promise<boolean> {
+    const name = await processId(this.#api, this.#id, process, options)
+    return name !== undefined && sendSignal(this.#api, this.#id, name, signal, options)
   }
 
-  /** Writes to the standard input of a command that was started with one. */
-  async sendStdin(process: string | number, data: Data, options: CallOptions & { eof?: boolean } = {}): Promise<void> {
+  /** Writes to the standard input of a command that was started with one; returns how many bytes. */
+  async sendStdin(process: string | number, data: Data, options: CallOptions & { eof?: boolean } = {}): Promise<number> {
     const { eof = false, ...rest } = options
-    const name = typeof process === 'string' ? process : (await findProcess(this.#api, this.#id, process, rest)).process
-    await sendInput(this.#api, this.#id, name, data, eof, rest)
+    const name = await processId(this.#api, this.#id, process, rest)
+    if (name === undefined) throw noProcess(process)
+    return sendInput(this.#api, this.#id, name, data, eof, rest)
   }
 }
 
@@ -280,8 +306,8 @@ export async function startDetached(
     const why = event?.type === 'exit' ? event.message : undefined
     throw new RametError(`the program could not be started${why ? `: ${why}` : ''}`, { code: 'start_failed' })
   }
-  const { process, pid } = first.value.event
-  return { id: process, pid, next: first.value.seq + 1, body: answer.body, events }
+  const { runId, pid } = first.value.event
+  return { id: runId, pid, next: first.value.seq + 1, body: answer.body, events }
 }
 
 /** @internal */
@@ -289,5 +315,21 @@ export async function findProcess(api: ApiClient, id: string, process: string | 
   const { processes } = await api.request('get', '/v1/sandboxes/{id}/processes', { path: { id }, ...options })
   const found = model<ProcessInfo[]>(processes).find((p) => (typeof process === 'string' ? p.process === process : p.pid === process && p.running))
   if (found) return found
-  throw new NotFoundError(`there is no process ${process}`, { code: 'process_not_found', hint: 'commands.list() shows those that there are' })
+  throw noProcess(process)
+}
+
+/** @internal The id of a process that is named by its id or pid; undefined when none has that pid. */
+export async function processId(api: ApiClient, id: string, process: string | number, options: CallOptions): Promise<string | undefined> {
+  if (typeof process === 'string') return process
+  try {
+    return (await findProcess(api, id, process, options)).process
+  } catch (err) {
+    if (err instanceof NotFoundError && err.code === 'process_not_found') return undefined
+    throw err
+  }
+}
+
+/** @internal */
+export function noProcess(process: string | number): NotFoundError {
+  return new NotFoundError(`there is no process ${process}`, { code: 'process_not_found', hint: 'commands.list() shows those that there are' })
 }

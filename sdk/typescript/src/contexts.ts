@@ -2,9 +2,9 @@
 
 import type { ApiClient, CallOptions } from './client.js'
 import { known, model } from './convert.js'
-import type { ContextInfo } from './models.gen.js'
+import type { Context } from './models.gen.js'
 
-export type { ContextInfo }
+export type { Context }
 
 /** A context, or its id. */
 export type ContextRef = string | { readonly id: string }
@@ -25,22 +25,22 @@ export class Contexts {
     this.#id = id
   }
 
-  /** Makes a context of a language, `python` without one. */
-  async create(language = 'python', options: CallOptions & { cwd?: string } = {}): Promise<ContextInfo> {
+  /** Starts an interpreter: `python` (the default), `javascript` or `bash`. */
+  async create(language?: string, options: CallOptions & { cwd?: string } = {}): Promise<Context> {
     const { cwd, ...rest } = options
-    return model<ContextInfo>(
+    return model<Context>(
       await this.#api.request('post', '/v1/sandboxes/{id}/contexts', { path: { id: this.#id }, body: known({ language, cwd }), ...rest }),
     )
   }
 
-  async list(options: CallOptions = {}): Promise<ContextInfo[]> {
+  async list(options: CallOptions = {}): Promise<Context[]> {
     const { contexts } = await this.#api.request('get', '/v1/sandboxes/{id}/contexts', { path: { id: this.#id }, ...options })
-    return model<ContextInfo[]>(contexts)
+    return model<Context[]>(contexts)
   }
 
   /** Gives it a new interpreter: its variables are gone. */
-  async restart(context: ContextRef, options: CallOptions = {}): Promise<ContextInfo> {
-    return model<ContextInfo>(
+  async restart(context: ContextRef, options: CallOptions = {}): Promise<Context> {
+    return model<Context>(
       await this.#api.request('post', '/v1/sandboxes/{id}/contexts/{context}/restart', {
         path: { id: this.#id, context: contextId(context) },
         ...options,

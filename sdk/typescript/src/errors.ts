@@ -227,6 +227,7 @@ export function streamErrorOf(message: string, code: string, requestId: string):
     case 'sandbox_deleted':
     case 'sandbox_not_found':
     case 'process_not_found':
+    case 'file_not_found':
       return new NotFoundError(message, details)
     case 'key_revoked':
       return new AuthenticationError(message, details)

@@ -143,6 +143,15 @@ export class ExecutionError {
   }
 }
 
+/** The beginning. */
+export interface Started {
+  readonly type: 'started'
+  /** Names the run, for commands.kill: SIGINT interrupts it. */
+  readonly runId: string
+  /** As the sandbox's kernel counts. */
+  readonly pid: number
+}
+
 /** Output that was dropped, because it was more than the sandbox keeps. */
 export interface Truncated {
   readonly type: 'truncated'
@@ -164,25 +173,19 @@ export interface Exit {
   readonly durationMs?: number
 }
 
-export type ExecutionEvent = Stdout | Stderr | Result | ExecutionError | Truncated | Exit
+export type ExecutionEvent = Started | Stdout | Stderr | Result | ExecutionError | Truncated | Exit
 
-/** @internal */
-export interface Started {
-  readonly type: 'started'
-  readonly process: string
-  readonly pid: number
-}
 
 /** @internal */
 export interface Numbered {
   readonly seq: number
-  readonly event: ExecutionEvent | Started
+  readonly event: ExecutionEvent
 }
 
-function parse(e: RawEvent): ExecutionEvent | Started | undefined {
+function parse(e: RawEvent): ExecutionEvent | undefined {
   switch (e.type) {
     case 'started':
-      return { type: 'started', process: e.process ?? '', pid: Number(e.data) }
+      return { type: 'started', runId: e.process ?? '', pid: Number(e.data) }
     case 'stdout':
       return new Stdout(String(e.data), e.data_b64)
     case 'stderr':
@@ -270,7 +273,7 @@ export abstract class Outcome {
   #truncated = 0
 
   /** @internal */
-  async add(event: ExecutionEvent | Started, on: OutputCallbacks): Promise<void> {
+  async add(event: ExecutionEvent, on: OutputCallbacks): Promise<void> {
     switch (event.type) {
       case 'stdout':
         this.#stdout.push(event.text)
@@ -348,7 +351,7 @@ export class Execution extends Outcome {
   }
 
   /** @internal */
-  async take(event: ExecutionEvent | Started, on: ExecutionCallbacks): Promise<void> {
+  async take(event: ExecutionEvent, on: ExecutionCallbacks): Promise<void> {
     if (event.type === 'result') {
       this.results.push(event)
       await on.onResult?.(event)

@@ -1,6 +1,7 @@
 // Files of a sandbox.
 
 import { platform } from '#platform'
+import type { components } from './api.gen.js'
 import type { ApiClient, CallOptions, OpenAnswer } from './client.js'
 import { readBytes, readText } from './client.js'
 import { known, model } from './convert.js'
@@ -22,9 +23,15 @@ export interface WriteOptions extends FileOptions {
   parents?: boolean
 }
 
+export interface WriteFileOptions extends WriteOptions {
+  /** Extended attributes that the file gets, without the `user.` in front of their names. It has no others then. */
+  attributes?: Record<string, string>
+}
+
 /** A change in a directory that is watched. */
 export interface FileChange {
   readonly type: 'change'
+  /** In the directory that is watched; `.` is that itself. */
   readonly path: string
   readonly change: 'create' | 'write' | 'remove' | 'rename' | 'chmod' | (string & {})
   /** With the option `info`, if it was still there. */
@@ -69,11 +76,11 @@ export class Files {
   }
 
   /** Writes a file as a whole or not at all. Streams are sent as they come (in browsers they are collected first). */
-  async write(path: string, data: Data, options: WriteOptions = {}): Promise<FileInfo> {
-    const { user, mode, parents = true, ...rest } = options
+  async write(path: string, data: Data, options: WriteFileOptions = {}): Promise<FileInfo> {
+    const { user, mode, parents = true, attributes, ...rest } = options
     const info = await this.#api.request('put', '/v1/sandboxes/{id}/files', {
       path: { id: this.#id },
-      query: known({ path, user, mode: octal(mode), parents }),
+      query: known({ path, user, mode: octal(mode), parents, attribute: attributes && Object.entries(attributes).map(([k, v]) => `${k}=${v}`) }),
       body: data as never,
       headers: octets,
       ...rest,
@@ -82,7 +89,7 @@ export class Files {
   }
 
   /** Writes several files, some at a time. The first failure is thrown, and no further one is begun. */
-  async writeMany(files: Iterable<{ path: string; data: Data } | readonly [path: string, data: Data]>, options: WriteOptions = {}): Promise<FileInfo[]> {
+  async writeMany(files: Iterable<{ path: string; data: Data } | readonly [path: string, data: Data]>, options: WriteFileOptions = {}): Promise<FileInfo[]> {
     const todo = [...files].map((f) => ('path' in f ? ([f.path, f.data] as const) : f))
     const out: FileInfo[] = new Array(todo.length)
     let next = 0
@@ -161,7 +168,7 @@ export class Files {
   }
 
   /** Copies a file of this machine into the sandbox, in constant memory. Not in browsers. */
-  async upload(local: string, remote: string, options: WriteOptions = {}): Promise<FileInfo> {
+  async upload(local: string, remote: string, options: WriteFileOptions = {}): Promise<FileInfo> {
     return this.write(remote, await platform.readLocal(local), options)
   }
 
@@ -202,15 +209,7 @@ export class Files {
   }
 }
 
-interface WatchLine {
-  type: string
-  path?: string
-  change?: string
-  info?: unknown
-  data?: unknown
-  error?: unknown
-  code?: unknown
-}
+type WatchLine = components['schemas']['FileChange']
 
 /** Yields what changes, until it is closed or the sandbox ends. */
 export class FileWatch implements AsyncIterableIterator<FileEvent>, AsyncDisposable {
@@ -240,8 +239,8 @@ export class FileWatch implements AsyncIterableIterator<FileEvent>, AsyncDisposa
       if (done) {
         throw new ConnectionError('the watch was cut off', { code: 'connection_lost', mayHaveRun: false, hint: 'watch again, and look what changed meanwhile' })
       }
-      if (value.type === 'stream_error' || value.type === 'error') {
-        throw streamErrorOf(String(value.data ?? value.error), String(value.code ?? ''), this.#answer.header('x-request-id') ?? '')
+      if (value.type === 'stream_error') {
+        throw streamErrorOf(value.error ?? 'the watch ended', value.code ?? '', this.#answer.header('x-request-id') ?? '')
       }
       return value
     } catch (err) {

@@ -11,9 +11,10 @@ export interface ServerInfo {
     pid: number
     startedAt: Date
     uptimeS: number
-    previewDomain?: string
     /** Whether calls need a key. */
     auth: boolean
+    /** Where guest ports are reached: `<port>-<id>.<preview_domain>`, with the id as `i<32 hex>`. It has a port in it when that is not the one of the scheme. */
+    previewDomain?: string
 }
 
 export interface Capacity {
@@ -119,7 +120,11 @@ export interface SandboxInfo {
     mergedInto?: string
     /** One sentence: why its last start kept its disk only and not its memory. Absent when it kept both. */
     bootNote?: string
-    /** When it ends by itself if nothing changes: at the end of its maximum lifetime, or of its retention while it is hibernated. */
+    /** Its deadline, which updates move. Absent: none, or it does not run. */
+    endsAt?: Date
+    /** What becomes of it at its deadline; absent without one. */
+    atEnd?: string
+    /** When it ends by itself if nothing changes: at the end of its maximum lifetime, at a deadline that deletes it, or of its retention while it is hibernated. */
     expiresAt?: Date
     createdAt: Date
     updatedAt: Date
@@ -193,11 +198,19 @@ export interface Diff {
     truncated: boolean
 }
 
-export interface ContextInfo {
+export interface Context {
     id: string
     language: string
+    /** Where its interpreters start. */
     cwd: string
+    /** Its interpreter has been started. */
     running: boolean
+}
+
+/** The size of a terminal in characters. */
+export interface PtySize {
+    columns: number
+    rows: number
 }
 
 export interface SandboxEvent {
@@ -238,6 +251,18 @@ export interface ProcessInfo {
     argv?: string[]
     /** Set for code started by exec. */
     language?: string
+    /** What its starter called it. */
+    tag?: string
+    /** It runs on a terminal. */
+    pty?: boolean
+    /** Where it was started. */
+    cwd?: string
+    /** As whom it was started. */
+    user?: string
+    /** It outlives the call that started it. */
+    detached?: boolean
+    /** The interpreter that runs it. */
+    context?: string
     running: boolean
     startedAt: Date
     nextSeq: number
@@ -261,6 +286,8 @@ export interface FileInfo {
     group: string
     modifiedAt: Date
     linkTarget?: string
+    /** Extended attributes `user.<name>` that are text. Left out when there are none. */
+    attributes?: { [key: string]: string; }
 }
 
 export interface Extracted {
@@ -373,7 +400,7 @@ export interface Project {
 }
 
 /** @internal Objects under these names have keys of their own. */
-export const opaque: ReadonlySet<string> = new Set(["data","metadata","timings_ms"])
+export const opaque: ReadonlySet<string> = new Set(["attributes","data","metadata","timings_ms"])
 
 /** @internal These are times. */
-export const dates: ReadonlySet<string> = new Set(["built_at","created_at","expires_at","modified_at","started_at","time","unresponsive_since","updated_at"])
+export const dates: ReadonlySet<string> = new Set(["built_at","created_at","ends_at","expires_at","modified_at","started_at","time","unresponsive_since","updated_at"])

@@ -2,7 +2,7 @@
 
 import type { ApiClient, CallOptions } from './client.js'
 import type { Signal } from './commands.js'
-import { findProcess, follow, ProcessHandle, sendInput, sendSignal, startDetached } from './commands.js'
+import { findProcess, follow, noProcess, processId, ProcessHandle, sendInput, sendSignal, startDetached } from './commands.js'
 import type { Callback, Exit, Started } from './execution.js'
 import type { CommandEvent } from './commands.js'
 import type { Data } from './transport.js'
@@ -33,8 +33,8 @@ export class PtyHandle extends ProcessHandle implements AsyncIterable<Uint8Array
   #reading: Promise<Exit> | undefined
 
   /** Types into it. */
-  sendInput(data: Data, options: CallOptions = {}): Promise<void> {
-    return this.write(data, false, options)
+  async sendInput(data: Data, options: CallOptions = {}): Promise<void> {
+    await this.write(data, false, options)
   }
 
   /** Tells it how large the window is now. */
@@ -91,7 +91,7 @@ export class Pty {
   /** Starts a terminal. */
   async create(options: PtyOptions = {}): Promise<PtyHandle> {
     const { command, columns = 80, rows = 24, onData } = options
-    const argv = command === undefined ? [] : typeof command === 'string' ? ['bash', '-c', command] : [...command]
+    const argv = command === undefined ? ['bash', '-l'] : typeof command === 'string' ? ['bash', '-c', command] : [...command]
     const { id, pid, next, body } = await startDetached(this.#api, this.#id, options, {
       argv,
       pty: { columns, rows },
@@ -105,22 +105,24 @@ export class Pty {
     return this.#handle(id, pid, next, onData)
   }
 
-  /** A terminal that was started elsewhere. What it has shown comes again. */
+  /** A terminal that was started elsewhere: what it shows from now on, or from the event `fromSeq` on. */
   async connect(process: string | number, options: CallOptions & { onData?: Callback<Uint8Array>; fromSeq?: number } = {}): Promise<PtyHandle> {
-    const { onData, fromSeq = 0, ...rest } = options
+    const { onData, fromSeq = 'latest', ...rest } = options
     const info = await findProcess(this.#api, this.#id, process, rest)
     return this.#handle(info.process, info.pid, fromSeq, onData)
   }
 
-  #handle(id: string, pid: number, next: number, onData: Callback<Uint8Array> | undefined): PtyHandle {
+  #handle(id: string, pid: number, next: number | 'latest', onData: Callback<Uint8Array> | undefined): PtyHandle {
     const handle = new PtyHandle(this.#api, this.#id, id, pid, next)
     // Whoever wants to know how it ended asks with wait, which is the same promise.
     if (onData) handle.read(onData).catch(() => {})
     return handle
   }
 
-  async kill(process: string | number, signal: Signal = 'SIGKILL', options: CallOptions = {}): Promise<void> {
-    await sendSignal(this.#api, this.#id, await this.#name(process, options), signal, options)
+  /** Ends a terminal with all that runs in it, or sends it another signal; says whether it was there. */
+  async kill(process: string | number, signal: Signal = 'SIGKILL', options: CallOptions = {}): Promise<boolean> {
+    const name = await processId(this.#api, this.#id, process, options)
+    return name !== undefined && sendSignal(this.#api, this.#id, name, signal, options)
   }
 
   async resize(process: string | number, columns: number, rows: number, options: CallOptions = {}): Promise<void> {
@@ -132,7 +134,9 @@ export class Pty {
   }
 
   async #name(process: string | number, options: CallOptions): Promise<string> {
-    return typeof process === 'string' ? process : (await findProcess(this.#api, this.#id, process, options)).process
+    const name = await processId(this.#api, this.#id, process, options)
+    if (name === undefined) throw noProcess(process)
+    return name
   }
 }
 

@@ -103,7 +103,7 @@ export class Ramet {
 
 /** previewId is the name of a sandbox in the host of a preview, which has no underscores. */
 function previewId(id: string): string {
-  return id.replace(/^sbx_/, '')
+  return id.replace(/^sbx_/, 'i')
 }
 
 /** `client.checkpoints`: those of all sandboxes. */
@@ -232,9 +232,9 @@ export class Keys {
   }
 
   /** Makes a key. The answer is the only place that ever holds its secret. */
-  async create(options: CallOptions & { name?: string; project?: string; idempotencyKey?: string } = {}): Promise<KeyCreated> {
-    const { name, project, idempotencyKey = platform.randomId(), ...rest } = options
-    return model<KeyCreated>(await this.#api.request('post', '/v1/keys', { body: known({ name, project }), idempotencyKey, ...rest }))
+  async create(options: CallOptions & { name?: string; project?: string; format?: 'ramet' | 'e2b'; idempotencyKey?: string } = {}): Promise<KeyCreated> {
+    const { name, project, format, idempotencyKey = platform.randomId(), ...rest } = options
+    return model<KeyCreated>(await this.#api.request('post', '/v1/keys', { body: known({ name, project, format }), idempotencyKey, ...rest }))
   }
 
   async delete(id: string, options: CallOptions = {}): Promise<void> {

@@ -22,6 +22,8 @@ export interface ClientOption {
   client?: Ramet
 }
 
+export type AtEnd = 'delete' | 'hibernate' | 'hibernate_disk'
+
 export interface CreateOptions extends ClientOption, CallOptions {
   /** Default `default`. */
   template?: string
@@ -43,6 +45,10 @@ export interface CreateOptions extends ClientOption, CallOptions {
   idleTimeout?: number
   /** Seconds after which it is stopped for good. 0 is never. Default: never. */
   maxLifetime?: number
+  /** Seconds for which it runs until its deadline, which updates move and calls do not. 0 is none. Default: none. */
+  endsIn?: number
+  /** What becomes of it at its deadline: it is deleted (the default), or it hibernates, with its memory or without. */
+  atEnd?: AtEnd
   /** Whether it becomes a Space when it is idle, instead of hibernating. */
   persistent?: boolean
   /** A checkpoint to start from, instead of a template. */
@@ -61,6 +67,15 @@ export interface ListOptions extends ClientOption, CallOptions {
   metadata?: Record<string, string>
   /** At most so many. Default: all. */
   limit?: number
+}
+
+export interface UpdateOptions {
+  idleTimeout?: number
+  maxLifetime?: number
+  /** Moves the deadline to so many seconds from now; 0 takes it away. */
+  endsIn?: number
+  atEnd?: AtEnd
+  metadata?: Record<string, string | null>
 }
 
 export interface RunOptions extends CallOptions {
@@ -126,6 +141,8 @@ export class Sandbox implements AsyncDisposable {
       egress_policy: o.egressPolicy,
       idle_timeout_s: o.idleTimeout,
       max_lifetime_s: o.maxLifetime,
+      ends_in_s: o.endsIn,
+      at_end: o.atEnd,
       persistent: o.persistent,
       checkpoint: o.checkpoint === undefined ? undefined : checkpointId(o.checkpoint),
       reseed: o.reseed,
@@ -190,8 +207,14 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Changes settings. What is absent stays; a metadata value of null removes its key. */
-  async update(options: CallOptions & { idleTimeout?: number; maxLifetime?: number; metadata?: Record<string, string | null> }): Promise<SandboxInfo> {
-    const body = known({ idle_timeout_s: options.idleTimeout, max_lifetime_s: options.maxLifetime, metadata: options.metadata })
+  async update(options: CallOptions & UpdateOptions): Promise<SandboxInfo> {
+    const body = known({
+      idle_timeout_s: options.idleTimeout,
+      max_lifetime_s: options.maxLifetime,
+      ends_in_s: options.endsIn,
+      at_end: options.atEnd,
+      metadata: options.metadata,
+    })
     return this.#took(model<SandboxInfo>(await this.client.api.request('patch', '/v1/sandboxes/{id}', { path: { id: this.id }, body, ...signalOf(options) })))
   }
 
@@ -233,10 +256,10 @@ export class Sandbox implements AsyncDisposable {
     return execution
   }
 
-  /** Runs code and yields what it does. Leaving the iteration early interrupts it. */
+  /** Runs code and yields what it does: first `started`, last `exit`. Leaving the iteration early interrupts it. */
   async *runCodeStream(code: string, options: RunOptions = {}): AsyncGenerator<ExecutionEvent, void, undefined> {
     const answer = await this.#exec(code, options)
-    for await (const { event } of runEvents(answer)) if (event.type !== 'started') yield event
+    for await (const { event } of runEvents(answer)) yield event
   }
 
   #exec(code: string, o: RunOptions) {

@@ -19,8 +19,7 @@ const models = {
   Diff: 'Diff', Process: 'ProcessInfo', FileInfo: 'FileInfo', Extracted: 'Extracted', Metrics: 'Metrics', HostMetrics: 'HostMetrics',
   SandboxEvent: 'SandboxEvent', Info: 'ServerInfo', Capacity: 'Capacity', PoolCounters: 'PoolCounters', Pool: 'Pool', Usage: 'Usage',
   SandboxUsage: 'SandboxUsage', TemplateUsage: 'TemplateUsage', Template: 'Template', Key: 'Key', KeyCreated: 'KeyCreated', Project: 'Project',
-  // Where the server has them.
-  ContextInfo: 'ContextInfo', Context: 'ContextInfo', ExecContext: 'ContextInfo', Pty: 'PtySize', PtySize: 'PtySize',
+  Context: 'Context', PtySize: 'PtySize',
 }
 
 const camel = (s) => s.replace(/_([a-z0-9])/g, (_, c) => c.toUpperCase())
