@@ -34,8 +34,5 @@ for (const file of walk(src)) {
 for (const file of walk(join(dist, 'esm'))) {
   if (/\.d\.ts(\.map)?$/.test(file)) cpSync(join(dist, 'esm', file), join(dist, 'cjs', file))
 }
-// The folder is a package scope of its own: CommonJS, and with its own "#platform".
-writeFileSync(
-  join(dist, 'cjs/package.json'),
-  JSON.stringify({ type: 'commonjs', imports: { '#platform': { node: './platform/node.js', default: './platform/web.js' } } }, null, 2) + '\n',
-)
+// What says that this folder is CommonJS.
+writeFileSync(join(dist, 'cjs/package.json'), '{ "type": "commonjs" }\n')

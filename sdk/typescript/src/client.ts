@@ -1,7 +1,7 @@
 // The connection to one server: settings, calls with the types of the API's
 // description, and what is retried. The classes that programs use stand on it.
 
-import { platform } from '#platform'
+import { platform } from './platform/current.js'
 import type { paths } from './api.gen.js'
 import { ConfigurationError, ConnectionError, errorOf, RametError } from './errors.js'
 import type { Fetch } from './platform/web.js'

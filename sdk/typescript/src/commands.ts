@@ -8,7 +8,7 @@ import { CommandError, ConflictError, ConnectionError, NotFoundError, RametError
 import type { Exit, OutputCallbacks, Started, Stderr, Stdout, Truncated } from './execution.js'
 import { Outcome, runEvents } from './execution.js'
 import type { ProcessInfo } from './models.gen.js'
-import { platform } from '#platform'
+import { platform } from './platform/current.js'
 import type { Data } from './transport.js'
 
 /** The name of a signal, such as `SIGTERM`, or its number. */
@@ -146,7 +146,8 @@ export async function sendSignal(api: ApiClient, id: string, process: string, si
     await api.request('post', '/v1/sandboxes/{id}/processes/{process}/signal', { path: { id, process }, body: { signal }, ...options })
     return true
   } catch (err) {
-    if (err instanceof NotFoundError && err.code === 'process_not_found') return false
+    // Ended processes are forgotten in time; a sandbox that is gone is another matter.
+    if (err instanceof NotFoundError && !err.code.startsWith('sandbox_')) return false
     throw err
   }
 }

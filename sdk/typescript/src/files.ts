@@ -1,6 +1,6 @@
 // Files of a sandbox.
 
-import { platform } from '#platform'
+import { platform } from './platform/current.js'
 import type { components } from './api.gen.js'
 import type { ApiClient, CallOptions, OpenAnswer } from './client.js'
 import { readBytes, readText } from './client.js'

@@ -1,6 +1,6 @@
 // A server, with what belongs to no single sandbox.
 
-import { platform } from '#platform'
+import { platform } from './platform/current.js'
 import type { components } from './api.gen.js'
 import { ApiClient, type CallOptions, type ClientOptions, readText } from './client.js'
 import { known, model } from './convert.js'

@@ -1,7 +1,7 @@
 // The sandbox, as programs use it. Start reading here.
 
 import './dispose.js'
-import { platform } from '#platform'
+import { platform } from './platform/current.js'
 import type { CallOptions } from './client.js'
 import { Commands } from './commands.js'
 import type { ContextRef } from './contexts.js'

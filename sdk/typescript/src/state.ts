@@ -1,6 +1,6 @@
 // Checkpoints.
 
-import { platform } from '#platform'
+import { platform } from './platform/current.js'
 import type { ApiClient, CallOptions } from './client.js'
 import { known, model } from './convert.js'
 import type { Checkpoint, SandboxInfo } from './models.gen.js'

@@ -1,5 +1,5 @@
 // What the package needs of the place where it runs. There are two: platform/node.ts
-// and platform/web.ts; package.json's "imports" choose one.
+// and platform/web.ts; package.json's "exports" choose one by its entry point.
 
 /** What can be the content of a file, or the input of a program. */
 export type Data =

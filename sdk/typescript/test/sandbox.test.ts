@@ -137,7 +137,7 @@ test('events come as they happen, and bytes that are not UTF-8 are exact', async
     if (event.type === 'result') assert.equal(event.text, '7')
   }
   assert.deepEqual([...(bytes ?? [])], [0xff, 0])
-  assert.deepEqual(types.filter((t) => t !== 'stdout'), ['result', 'exit'])
+  assert.deepEqual(types.filter((t) => t !== 'stdout'), ['started', 'result', 'exit'])
 })
 
 test('leaving a stream interrupts the code, and its state stays', async () => {
@@ -145,9 +145,9 @@ test('leaving a stream interrupts the code, and its state stays', async () => {
   const seen: ExecutionEvent[] = []
   for await (const event of sb.runCodeStream('print("started", flush=True)\nimport time\nwhile True: time.sleep(0.1)')) {
     seen.push(event)
-    break
+    if (event.type === 'stdout') break
   }
-  assert.equal(seen[0]?.type, 'stdout')
+  assert.deepEqual(seen.map((e) => e.type), ['started', 'stdout'])
   const run = await soon(sb.runCode('kept'), 'the interpreter is free again')
   assert.equal(run.text, '5')
 })
@@ -178,6 +178,9 @@ test('commands: text, lists, failures, checks', async () => {
   assert.deepEqual([missing.exitCode, missing.reason], [127, 'start_failed'])
   const late = await sb.commands.run('sleep 600', { timeout: 0.2 })
   assert.equal(late.reason, 'timeout')
+  assert.equal((await sb.commands.run('tr a-z A-Z', { input: 'shout' })).stdout, 'SHOUT')
+  assert.equal((await sb.commands.run(['wc', '-c'], { input: new Blob(['x'.repeat(1 << 20)]) })).stdout.trim(), String(1 << 20))
+  assert.equal((await sb.commands.run('exit 0', { input: 'x'.repeat(1 << 20) })).ok, true)
   const seen: string[] = []
   await sb.commands.run('echo a; echo b >&2', { onStdout: (t) => void seen.push(t), onStderr: (t) => void seen.push(t) })
   assert.deepEqual(seen.sort(), ['a\n', 'b\n'])
@@ -208,7 +211,8 @@ test('background commands: wait, iterate, stdin, kill, list, connect', async () 
   assert.deepEqual([ended.exitCode, ended.signal, ended.reason], [143, 15, 'signaled'])
   await assert.rejects(sb.commands.run(['no-such-program'], { background: true }), (err) => err instanceof RametError && err.code === 'start_failed')
   await assert.rejects(sb.commands.connect('run_none'), (err) => err instanceof NotFoundError && /commands.list/.test(err.message))
-  await assert.rejects(sb.commands.kill('run_none'), NotFoundError)
+  assert.deepEqual([await sb.commands.kill('run_none'), await sb.commands.kill(99_999_999), await sleeper.kill()], [false, false, true])
+  await assert.rejects(sb.commands.sendStdin(99_999_999, 'x'), NotFoundError)
 })
 
 test('files: every call', async () => {
@@ -397,4 +401,75 @@ test('an execution is plain data for JSON', async () => {
   const run: Execution = await sb.runCode('print(1); 2')
   const data = JSON.parse(JSON.stringify(run)) as Record<string, unknown>
   assert.deepEqual([data['text'], data['stdout'], data['exitCode'], data['runId']], ['2', '1\n', 0, run.runId])
+})
+
+test('contexts have variables of their own', async () => {
+  const a = await sb.contexts.create('python', { cwd: '/tmp' })
+  const b = await sb.contexts.create()
+  assert.deepEqual([a.language, a.cwd], ['python', '/tmp'])
+  await sb.runCode('x = 1', { context: a })
+  await sb.runCode('x = 2', { context: b.id })
+  assert.equal((await sb.runCode('x', { context: a })).text, '1')
+  assert.equal((await sb.runCode('import os; os.getcwd()', { context: a })).text, "'/tmp'")
+  assert.ok((await sb.contexts.list()).some((c) => c.id === a.id))
+  await sb.contexts.restart(a)
+  assert.equal((await sb.runCode('x', { context: a })).error?.name, 'NameError')
+  await sb.contexts.remove(b)
+  await assert.rejects(sb.runCode('x', { context: b }), NotFoundError)
+})
+
+test('terminals: input, size, what they show, their end', async () => {
+  let shown = ''
+  const decoder = new TextDecoder()
+  const pty = await sb.pty.create({ columns: 100, rows: 30, cwd: '/', tag: 'mine', onData: (data) => void (shown += decoder.decode(data, { stream: true })) })
+  const until = (what: RegExp) =>
+    soon((async () => { while (!what.test(shown)) await new Promise((r) => setTimeout(r, 10)) })(), `the terminal shows ${what}: ${shown}`)
+  await pty.sendInput('stty size\n')
+  await until(/30 100/)
+  await pty.resize(120, 40)
+  await Promise.all([...'stty size\n'].map((c) => pty.sendInput(c)))
+  await until(/40 120/)
+  assert.ok((await sb.commands.list()).some((p) => p.tag === 'mine' && p.pty === true))
+  const other = await sb.pty.connect(pty.pid, { fromSeq: 0 })
+  await pty.sendInput('exit 7\n')
+  assert.deepEqual([(await soon(pty.wait(), 'the end')).code, (await soon(other.wait(), 'the end')).code], [7, 7])
+
+  const left = await sb.pty.create({ command: ['sleep', '600'] })
+  const waiting = left.wait()
+  left.disconnect()
+  await assert.rejects(soon(waiting, 'the disconnect'), { name: 'AbortError' })
+  assert.equal(await sb.pty.kill(left.id), true)
+  const printed: string[] = []
+  for await (const data of await sb.pty.create({ command: 'echo from a terminal' })) printed.push(new TextDecoder().decode(data))
+  assert.match(printed.join(''), /from a terminal\r\n/)
+})
+
+test('watches tell what changes, until they are closed', async () => {
+  await sb.files.mkdir('watched')
+  const watch = await sb.files.watch('watched', { recursive: true, info: true })
+  await sb.files.write('watched/sub/new.txt', 'hello')
+  for await (const event of watch) {
+    if (event.type !== 'change' || event.path !== 'sub/new.txt') continue
+    assert.ok(['create', 'write', 'chmod'].includes(event.change))
+    assert.equal(event.info?.type, 'file')
+    break
+  }
+  assert.deepEqual(await watch.next(), { done: true, value: undefined })
+  const idle = await sb.files.watch('watched')
+  const ending = collect(idle)
+  idle.close()
+  assert.deepEqual(await soon(ending, 'the end of the watch'), [])
+  await assert.rejects(sb.files.watch('none'), NotFoundError)
+})
+
+test('attributes of files, deadlines, hosts of previews', async () => {
+  const info = await sb.files.write('labelled', 'x', { attributes: { origin: 'a=b', lang: 'de' } })
+  assert.deepEqual(info.attributes ?? (await sb.files.stat('labelled')).attributes, { origin: 'a=b', lang: 'de' })
+  const ends = await create({ endsIn: 3600, atEnd: 'hibernate' })
+  const before = ends.info.endsAt?.getTime() ?? 0
+  assert.ok(before > Date.now() + 3_000_000 && ends.info.atEnd === 'hibernate')
+  assert.ok(((await ends.update({ endsIn: 7200 })).endsAt?.getTime() ?? 0) > before)
+  assert.equal((await ends.update({ endsIn: 0 })).endsAt, undefined)
+  await ends.delete()
+  await assert.rejects(sb.getHost(0), InvalidRequestError)
 })

@@ -11,7 +11,6 @@ const at = (path) => fileURLToPath(new URL(path, import.meta.url))
 const head = '// Made of api/openapi.yaml by "make generate-sdk-typescript". Do not edit.\n\n'
 const ast = await openapiTS(new URL('../../../api/openapi.yaml', import.meta.url))
 const api = head + astToString(ast)
-writeFileSync(at('../src/api.gen.ts'), api)
 
 // What a program sees, and under which name. Lists and requests have no model: calls take and give what is in them.
 const models = {
@@ -90,4 +89,12 @@ for (const member of schemas.members) {
 const list = (s) => JSON.stringify([...s].sort())
 text += `/** @internal Objects under these names have keys of their own. */\nexport const opaque: ReadonlySet<string> = new Set(${list(opaque)})\n\n`
 text += `/** @internal These are times. */\nexport const dates: ReadonlySet<string> = new Set(${list(dates)})\n`
-writeFileSync(at('../src/models.gen.ts'), text)
+
+for (const [name, content] of [['api.gen.ts', api], ['models.gen.ts', text]]) {
+  const path = at(`../src/${name}`)
+  if (!process.argv.includes('--check')) writeFileSync(path, content)
+  else if (readFileSync(path, 'utf8') !== content) {
+    console.error(`${name} is not what api/openapi.yaml says: run 'make generate-sdk-typescript'`)
+    process.exitCode = 1
+  }
+}

@@ -19,6 +19,8 @@ import { version } from '../version.js'
 const idle = 60_000
 /** The name by which programs of this machine ask a server for the certificate in its server.json. */
 const localName = 'local.ramet.invalid'
+/** The silence, in milliseconds, after which TCP asks whether the server is still there. */
+const probe = 15_000
 /** How long TLS may take after the connection is there, in milliseconds. */
 const handshake = 10_000
 
@@ -108,6 +110,7 @@ class NodeTransport implements Transport {
       }
       req.on('socket', (socket: Socket) => {
         socket.setNoDelay(true)
+        socket.setKeepAlive(true, probe)
         if (!socket.connecting) {
           ready()
           return
@@ -315,14 +318,11 @@ function local(want: string | undefined): LocalServer | undefined {
   } catch {
     return undefined
   }
-  const out: LocalServer = { url: at.origin }
   const asked = want === undefined ? at : new URL(want)
-  const same = at.protocol === asked.protocol && at.port === asked.port
   // Its key goes to nobody else: not to another address, and not to what listens there when it is down.
-  if (!same || !runs(info)) return want === undefined ? out : undefined
-  const both = loopback(at.hostname) && loopback(asked.hostname)
-  if (!both && !(info.local_certificate && at.hostname === asked.hostname)) return want === undefined ? out : undefined
-  out.url = asked.origin
+  if (at.protocol !== asked.protocol || at.port !== asked.port || !runs(info)) return undefined
+  if (!(loopback(at.hostname) && loopback(asked.hostname)) && !(info.local_certificate && at.hostname === asked.hostname)) return undefined
+  const out: LocalServer = { url: asked.origin }
   if (info.local_certificate) {
     out.ca = info.local_certificate
     out.serverName = localName
