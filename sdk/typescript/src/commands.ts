@@ -146,8 +146,9 @@ export async function sendSignal(api: ApiClient, id: string, process: string, si
     await api.request('post', '/v1/sandboxes/{id}/processes/{process}/signal', { path: { id, process }, body: { signal }, ...options })
     return true
   } catch (err) {
-    // Ended processes are forgotten in time; a sandbox that is gone is another matter.
+    // It has ended, or that is so long ago that it is forgotten; a sandbox that is gone is another matter.
     if (err instanceof NotFoundError && !err.code.startsWith('sandbox_')) return false
+    if (err instanceof ConflictError && err.code === 'failed_precondition') return false
     throw err
   }
 }
