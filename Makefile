@@ -62,15 +62,23 @@ test-unit: test-deps build $(TOOLBIN)/.built ## tests without virtual machines
 	@scripts/no-skips .cache/unit.json
 
 .PHONY: test-sdk
-test-sdk: test-sdk-python ## tests of the SDKs
+test-sdk: test-sdk-python test-sdk-typescript ## tests of the SDKs
 
 .PHONY: test-sdk-python
 test-sdk-python: test-deps ## types and tests of the Python SDK, against machines that are processes of this host
 	@sdk/python/tools/test
 
+.PHONY: test-sdk-typescript
+test-sdk-typescript: test-deps ## types, tests and installation of the TypeScript SDK, against machines that are processes of this host
+	@sdk/typescript/tools/test
+
 .PHONY: generate-sdk
-generate-sdk: ## generate the parts of the SDKs that come from api/openapi.yaml
+generate-sdk: generate-sdk-typescript ## generate the parts of the SDKs that come from api/openapi.yaml
 	@sdk/python/tools/generate
+
+.PHONY: generate-sdk-typescript
+generate-sdk-typescript: ## generate src/*.gen.ts of the TypeScript SDK from api/openapi.yaml
+	@sdk/typescript/tools/generate
 
 .PHONY: test-package
 test-package: test-deps package ## tests of the Debian package, in a system of its own (as root)

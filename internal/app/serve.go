@@ -18,6 +18,7 @@ import (
 	"ramet.dev/ramet/internal/compat/e2b/interpreter"
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/httpapi"
+	"ramet.dev/ramet/internal/preview"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/tlscert"
 )
@@ -165,16 +166,54 @@ func (a *App) previewDomain() string {
 	return net.JoinHostPort("localhost", port)
 }
 
-// surfaces returns the handler of the listener, which serves all surfaces.
-func (a *App) surfaces(api *httpapi.Server, seed []byte, inside *envd.Server, code *interpreter.Server) http.Handler {
+// surfaces is what the listener serves.
+type surfaces struct {
+	api         *httpapi.Server
+	envd        *envd.Server
+	interpreter *interpreter.Server
+	preview     *preview.Proxy
+	handler     http.Handler
+}
+
+// openSurfaces makes the surfaces, which all have the keys, the log and the limits of the native
+// one.
+func (a *App) openSurfaces(ctx context.Context, api *httpapi.Server) (*surfaces, error) {
+	seed, err := a.records.Secret(ctx, "traffic")
+	if err != nil {
+		return nil, err
+	}
+	s := &surfaces{
+		api:         api,
+		envd:        envd.New(envd.Config{Control: a.control, Log: a.log}),
+		interpreter: interpreter.New(interpreter.Config{Control: a.control, Log: a.log}),
+	}
 	cfg := e2b.Config{
 		Control: a.control, Front: api, Log: a.log, Seed: seed, Domain: a.cfg.Domain, Template: a.cfg.Template,
-		Envd: inside, Interpreter: code,
+		Envd: s.envd, Interpreter: s.interpreter,
+		Preview: func(w http.ResponseWriter, r *http.Request, p e2b.Port) {
+			s.preview.Serve(w, r, preview.Target{Project: p.Project, ID: p.ID, Port: p.Port})
+		},
 	}
 	if config.Loopback(a.cfg.Listen) {
-		cfg.Domain = a.previewDomain()
+		cfg.Domain = a.previewDomain() // others would look for it on their own machines
 	}
-	return api.Around(e2b.New(cfg).Route(api.Native()))
+	compat := e2b.New(cfg)
+	s.preview = preview.New(preview.Config{
+		Control: a.control, Log: a.log,
+		Fail: func(w http.ResponseWriter, r *http.Request, t preview.Target, err error) {
+			compat.PreviewFailed(w, r, e2b.Port{Project: t.Project, ID: t.ID, Port: t.Port}, err)
+		},
+	})
+	s.handler = api.Around(compat.Route(api.Native()))
+	return s, nil
+}
+
+// drain ends the streams that are open.
+func (s *surfaces) drain() {
+	s.api.Drain()
+	s.envd.Drain()
+	s.interpreter.Drain()
+	s.preview.Drain()
 }
 
 // Run serves until ctx ends, then lets open calls finish for a while.
@@ -190,15 +229,13 @@ func (a *App) Run(ctx context.Context) error {
 		},
 		Capacity: a.worker.Capacity,
 	})
-	seed, err := a.records.Secret(ctx, "traffic")
+	all, err := a.openSurfaces(ctx, api)
 	if err != nil {
 		return err
 	}
-	inside := envd.New(envd.Config{Control: a.control, Log: a.log})
-	defer inside.Close()
-	code := interpreter.New(interpreter.Config{Control: a.control, Log: a.log})
+	defer all.envd.Close()
 	server := api.HTTPServer()
-	server.Handler = a.surfaces(api, seed, inside, code)
+	server.Handler = all.handler
 	serve := func() error { return server.Serve(a.ln) }
 	info, err := config.ThisProcess(a.URL(), a.version)
 	if err != nil {
@@ -235,9 +272,7 @@ func (a *App) Run(ctx context.Context) error {
 		a.log.Warn("tell the service manager that the server ends", "err", err)
 	}
 	a.log.Info("shutting down")
-	api.Drain()
-	inside.Drain()
-	code.Drain()
+	all.drain()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := server.Shutdown(drain); err != nil {

@@ -81,6 +81,7 @@ func (p *program) createCommand() *cobra.Command {
 	var shape shapeFlags
 	var env envFlags
 	var timers timerFlags
+	var ends deadlineFlags
 	var checkpoint string
 	var persistent, keepSeed, asJSON bool
 	cmd := &cobra.Command{
@@ -102,6 +103,7 @@ The environment that is given here is that of everything that will run in it.`,
   ramet create --egress-allow pypi.org --egress-allow '*.pythonhosted.org'
   ramet create --checkpoint 3f2a/before-deploy
   ramet create --persistent --idle-timeout 30m
+  ramet create --ends-in 15m
   ramet create --json | jq .timings_ms`,
 		Args: none,
 		RunE: withSignals(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
@@ -114,6 +116,9 @@ The environment that is given here is that of everything that will run in it.`,
 				return err
 			}
 			if req.IdleTimeoutS, req.MaxLifetimeS, err = timers.values(cmd); err != nil {
+				return err
+			}
+			if req.EndsInS, req.AtEnd, err = ends.values(cmd); err != nil {
 				return err
 			}
 			req.Persistent = ptr(persistent)
@@ -143,6 +148,7 @@ The environment that is given here is that of everything that will run in it.`,
 	shape.add(p, cmd)
 	env.add(cmd, "of the sandbox")
 	timers.add(cmd)
+	ends.add(cmd)
 	cmd.Flags().StringVar(&checkpoint, "checkpoint", "", "start from this checkpoint: its id, or ID/NAME")
 	cmd.Flags().BoolVar(&keepSeed, "keep-seed", false, "with --checkpoint: leave the state of Python's and numpy's random generators")
 	cmd.Flags().BoolVar(&persistent, "persistent", false, "when its idle timeout is over it becomes a Space")

@@ -250,6 +250,9 @@ func stopTimes(sb *v1.Sandbox) string {
 	if sb.MaxLifetimeS != 0 {
 		what = append(what, fmt.Sprintf("ends %s of life", seconds(sb.MaxLifetimeS)))
 	}
+	if text := deadline(sb); text != "" {
+		what = append(what, text)
+	}
 	return strings.Join(what, ", ")
 }
 

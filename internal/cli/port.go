@@ -19,8 +19,9 @@ import (
 	"ramet.dev/ramet/internal/wstream"
 )
 
-// maxForwarded bounds the connections that 'port' forwards at a time. More wait to be accepted.
-const maxForwarded = 256
+// maxForwarded bounds the connections that 'port' forwards at a time: as many as a sandbox takes. More
+// wait to be accepted.
+const maxForwarded = 128
 
 type portOptions struct {
 	listen string

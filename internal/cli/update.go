@@ -47,6 +47,7 @@ func wholeSeconds(cmd *cobra.Command, flag string, d time.Duration) (*int, error
 
 func (p *program) updateCommand() *cobra.Command {
 	var timers timerFlags
+	var ends deadlineFlags
 	var metadata []string
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -54,9 +55,10 @@ func (p *program) updateCommand() *cobra.Command {
 		Short: "Change the times and notes of a sandbox",
 		Long: `Change when a sandbox hibernates or ends by itself, and its metadata. What is not
 given stays. The lifetime counts from the create: one that is over ends the
-sandbox at once.`,
+sandbox at once. --ends-in counts from now, or while it hibernates from its wake.`,
 		Example: `  ramet update 3f2a --idle-timeout 10m
   ramet update 3f2a --max-lifetime 0 --metadata job=43 --metadata owner-
+  ramet update 3f2a --ends-in 1h --at-end hibernate
   ramet update 3f2a --json --idle-timeout 1h | jq .expires_at`,
 		Args:              exactly(1, "ID"),
 		ValidArgsFunction: p.completeOneID,
@@ -64,6 +66,9 @@ sandbox at once.`,
 			var u v1.SandboxUpdate
 			var err error
 			if u.IdleTimeoutS, u.MaxLifetimeS, err = timers.values(cmd); err != nil {
+				return err
+			}
+			if u.EndsInS, u.AtEnd, err = ends.values(cmd); err != nil {
 				return err
 			}
 			changes := map[string]*string{}
@@ -101,6 +106,7 @@ sandbox at once.`,
 		}),
 	}
 	timers.add(cmd)
+	ends.add(cmd)
 	cmd.Flags().StringArrayVar(&metadata, "metadata", nil, "set K=V, or remove K- (repeatable)")
 	nameValue(cmd.Flags(), "metadata", "K=V")
 	cmd.RegisterFlagCompletionFunc("metadata", cobra.NoFileCompletions)

@@ -35,6 +35,7 @@ func TestError(t *testing.T) {
 		{"not a directory", withErrno(connect.CodeFailedPrecondition, "/a", "ENOTDIR"), sandbox.Conflict, "not_a_directory", "/a"},
 		{"exists", withErrno(connect.CodeAlreadyExists, "/a", "EEXIST"), sandbox.Conflict, "file_exists", "/a"},
 		{"not empty", withErrno(connect.CodeFailedPrecondition, "/a", "ENOTEMPTY"), sandbox.Conflict, "directory_not_empty", "/a"},
+		{"port closed", withErrno(connect.CodeFailedPrecondition, "nothing listens", "ECONNREFUSED"), sandbox.Conflict, "port_closed", "nothing listens"},
 		{"disk full", withErrno(connect.CodeResourceExhausted, "/a", "ENOSPC"), sandbox.Exhausted, "no_space", "/a"},
 		{"unknown errno", withErrno(connect.CodeNotFound, "x", "EWHATEVER"), sandbox.NotFound, "not_found", "x"},
 		{"no errno", connect.NewError(connect.CodeNotFound, errors.New("no run")), sandbox.NotFound, "not_found", "no run"},

@@ -61,7 +61,7 @@ func (s *Server) ConnectPort(w http.ResponseWriter, r *http.Request, id rametv1.
 		requestOf(r.Context()).err = err
 		return
 	}
-	requestOf(r.Context()).err = wstream.Relay(ctx, ws, conn, wstream.Options{Reason: closeReason, Ping: s.cfg.KeepAlive})
+	requestOf(r.Context()).err = wstream.Relay(ctx, ws, conn, wstream.Options{Server: true, Reason: closeReason, Ping: s.cfg.KeepAlive})
 }
 
 // isUpgrade says whether a request asks for a WebSocket.

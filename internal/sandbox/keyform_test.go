@@ -1,14 +1,10 @@
-package sandbox_test
+package sandbox
 
-import (
-	"testing"
-
-	"ramet.dev/ramet/internal/sandbox"
-)
+import "testing"
 
 func TestKeysInTheShapeOfE2B(t *testing.T) {
 	const key = "rmt_AbC-_123"
-	hex := sandbox.HexKey(key)
+	hex := HexKey(key)
 	if hex != "e2b_726d745f4162432d5f313233" {
 		t.Errorf("the key is %s", hex)
 	}
@@ -16,26 +12,26 @@ func TestKeysInTheShapeOfE2B(t *testing.T) {
 		hex: key, key: key, "": "", "other": "other", "e2b_": "e2b_", "e2b_zz": "e2b_zz", "e2b_0": "e2b_0",
 		"e2b_" + "00112233": "e2b_00112233", // no key of ours
 	} {
-		if got := sandbox.PlainKey(in); got != want {
+		if got := PlainKey(in); got != want {
 			t.Errorf("%q is %q, not %q", in, got, want)
 		}
 	}
 	for _, other := range []string{"", "e2b_0011", "pk_live_1"} {
-		if got := sandbox.HexKey(other); got != other {
+		if got := HexKey(other); got != other {
 			t.Errorf("%q became %q", other, got)
 		}
 	}
 }
 
 func TestIDsOfAllForms(t *testing.T) {
-	id := sandbox.NewID()
+	id := NewID()
 	for _, s := range []string{string(id), id.String(), id.Alphanumeric()} {
-		if got, err := sandbox.ParseID(s); err != nil || got != id {
+		if got, err := ParseID(s); err != nil || got != id {
 			t.Errorf("%s: %s %v", s, got, err)
 		}
 	}
 	for _, s := range []string{"", "i", "sbx_", "sbx_i" + string(id), "i" + string(id)[1:], "I" + string(id), "ii" + string(id), string(id) + "0"} {
-		if got, err := sandbox.ParseID(s); sandbox.KindOf(err) != sandbox.NotFound {
+		if got, err := ParseID(s); KindOf(err) != NotFound {
 			t.Errorf("%s: %s %v", s, got, err)
 		}
 	}

@@ -48,8 +48,12 @@ func (e *ClosedError) Error() string {
 type Options struct {
 	// Reason turns an error of the stream into what the other end is told. Nil: ReasonReset.
 	Reason func(error) string
+	// Server makes this end the one that closes the WebSocket when both directions have ended. The
+	// other waits for that: then it knows that all it has sent was passed on.
+	Server bool
 	// Ping is how often the other end is asked whether it is there, so that nothing in between
-	// takes a silent connection for a dead one. Zero: never.
+	// takes a silent connection for a dead one. Zero: never. It is for the server: a ping that meets a
+	// WebSocket which was just closed would break what is still on its way.
 	Ping time.Duration
 }
 
@@ -65,7 +69,7 @@ func Relay(ctx context.Context, ws *websocket.Conn, s Stream, o Options) error {
 	loops.Go(func() { r.inward(ctx) })
 	loops.Go(func() { r.keepAlive(ctx, o.Ping) })
 	stop := context.AfterFunc(ctx, s.Abort)
-	err := r.wait()
+	err := r.wait(o.Server)
 	stop()
 	if err == nil || errors.Is(err, errLeft) {
 		err = nil
@@ -90,13 +94,16 @@ type relay struct {
 var errLeft = errors.New("the other end has left")
 
 // wait returns when both directions have ended or one has failed.
-func (r *relay) wait() error {
+func (r *relay) wait(server bool) error {
 	for range 2 {
 		if err := <-r.ended; err != nil {
 			return err
 		}
 	}
-	return nil
+	if server {
+		return nil
+	}
+	return <-r.ended // the server has closed the WebSocket
 }
 
 func reason(err error, o Options) string {
@@ -138,7 +145,7 @@ func (r *relay) inward(ctx context.Context) {
 	}
 	r.ended <- nil
 	<-r.ws.CloseRead(ctx).Done()
-	r.ended <- errLeft // nobody waits for it when all has ended
+	r.ended <- errLeft // a server does not wait for it when all has ended
 }
 
 func (r *relay) copyIn(ctx context.Context) error {

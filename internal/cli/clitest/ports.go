@@ -47,7 +47,7 @@ func (s *Server) ConnectPort(w http.ResponseWriter, r *http.Request, id v1.Sandb
 		return
 	}
 	// How it ends is for the client to tell.
-	_ = wstream.Relay(context.WithoutCancel(r.Context()), ws, stream{conn.(*net.TCPConn)}, wstream.Options{})
+	_ = wstream.Relay(context.WithoutCancel(r.Context()), ws, stream{conn.(*net.TCPConn)}, wstream.Options{Server: true})
 }
 
 type stream struct{ *net.TCPConn }

@@ -163,6 +163,7 @@ func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request, _ v1.Crea
 		IdleTimeoutS: valueOr(req.IdleTimeoutS, 300), MaxLifetimeS: valueOr(req.MaxLifetimeS, 0),
 		Persistent: valueOr(req.Persistent, false), Origin: "create",
 	}
+	setDeadline(&like, req.EndsInS, req.AtEnd)
 	if req.Checkpoint != nil {
 		i := slices.IndexFunc(s.checkpoints, func(c *v1.Checkpoint) bool { return c.Id == *req.Checkpoint })
 		if i < 0 {
@@ -262,6 +263,25 @@ func (s *Server) GetSandbox(w http.ResponseWriter, _ *http.Request, id v1.Sandbo
 	}
 }
 
+func setDeadline(sb *v1.Sandbox, after *int, then *string) {
+	if then != nil {
+		sb.AtEnd = then
+	}
+	if after == nil {
+		return
+	}
+	if sb.EndsAt = nil; *after == 0 {
+		sb.AtEnd = nil
+		return
+	}
+	at := time.Now().Add(time.Duration(*after) * time.Second)
+	sb.EndsAt = &at
+	if sb.AtEnd == nil {
+		what := "delete"
+		sb.AtEnd = &what
+	}
+}
+
 // UpdateSandbox implements the API.
 func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id v1.SandboxID) {
 	req, ok := read[v1.SandboxUpdate](w, r)
@@ -275,6 +295,7 @@ func (s *Server) UpdateSandbox(w http.ResponseWriter, r *http.Request, id v1.San
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b.IdleTimeoutS, b.MaxLifetimeS = valueOr(req.IdleTimeoutS, b.IdleTimeoutS), valueOr(req.MaxLifetimeS, b.MaxLifetimeS)
+	setDeadline(&b.Sandbox, req.EndsInS, req.AtEnd)
 	for k, v := range valueOr(req.Metadata, nil) {
 		if v == nil {
 			delete(b.Metadata, k)

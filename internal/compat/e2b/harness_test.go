@@ -20,6 +20,7 @@ import (
 	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/control/controltest"
 	"ramet.dev/ramet/internal/httpapi"
+	"ramet.dev/ramet/internal/preview"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/store"
 )
@@ -102,6 +103,7 @@ func (e *env) last() call {
 
 type options struct {
 	noAuth  bool
+	preview bool // the real one
 	domain  string
 	control func(*control.Config)
 }
@@ -136,10 +138,15 @@ func open(t *testing.T, dir string, m *controltest.Machines, o options) *env {
 	}
 	api := httpapi.New(httpapi.Config{Control: e.control, Log: log, NoAuth: o.noAuth})
 	var s *e2b.Server
+	var proxy *preview.Proxy
 	s = e2b.New(e2b.Config{
 		Control: e.control, Front: api, Log: log, Seed: seed, Domain: o.domain,
 		Envd: told{e, "envd"}, Interpreter: told{e, "interpreter"},
 		Preview: func(w http.ResponseWriter, r *http.Request, p e2b.Port) {
+			if o.preview {
+				proxy.Serve(w, r, preview.Target{Project: p.Project, ID: p.ID, Port: p.Port})
+				return
+			}
 			e.note(call{to: "port", port: p, head: r.Header.Clone()})
 			if p.Port == 9999 {
 				s.PreviewFailed(w, r, p, sandbox.Errorf(sandbox.Conflict, "port_closed", "nothing listens there"))
@@ -148,10 +155,14 @@ func open(t *testing.T, dir string, m *controltest.Machines, o options) *env {
 			fmt.Fprintf(w, "port %d of %s", p.Port, p.ID.Alphanumeric())
 		},
 	})
+	proxy = preview.New(preview.Config{Control: e.control, Log: log, Fail: func(w http.ResponseWriter, r *http.Request, t preview.Target, err error) {
+		s.PreviewFailed(w, r, e2b.Port{Project: t.Project, ID: t.ID, Port: t.Port}, err)
+	}})
 	server := httptest.NewServer(api.Around(s.Route(api.Native())))
 	e.url = server.URL
 	e.close = sync.OnceFunc(func() {
 		api.Drain()
+		proxy.Drain()
 		server.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()

@@ -165,11 +165,17 @@ type sandboxError struct {
 	Message string `json:"message"`
 	Port    int    `json:"port,omitempty"`
 	Code    int    `json:"code"`
+	hint    string // for people
 }
+
+const (
+	messageGone = "The sandbox was not found"
+	hintGone    = "It has ended, or it is paused."
+)
 
 // writeGone answers for a sandbox that is gone or paused.
 func (s *Server) writeGone(w http.ResponseWriter, r *http.Request, id string) {
-	s.writeDead(w, r, sandboxError{Sandbox: id, Message: "The sandbox was not found", Code: http.StatusBadGateway})
+	s.writeDead(w, r, sandboxError{Sandbox: id, Message: messageGone, Code: http.StatusBadGateway, hint: hintGone})
 }
 
 func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, e sandboxError) {
@@ -181,7 +187,7 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, e sandboxErro
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(e.Code)
-	if err := deadPage.Execute(w, e); err != nil {
+	if err := deadPage.Execute(w, map[string]any{"Message": e.Message, "Sandbox": e.Sandbox, "Port": e.Port, "Hint": e.hint}); err != nil {
 		httpapi.NoteError(r, fmt.Errorf("write a page: %w", err))
 	}
 }
@@ -191,20 +197,27 @@ var deadPage = template.Must(template.New("").Parse(`<!doctype html>
 <title>{{.Message}}</title>
 <style>body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:15vh auto;padding:0 1em}code{word-break:break-all}</style>
 <h1>{{.Message}}</h1>
-<p>Sandbox <code>{{.Sandbox}}</code>{{if .Port}}, port <code>{{.Port}}</code>. Start a server on this port in the sandbox, then load this page again{{else}}. It has ended or is paused{{end}}.</p>
+<p>Sandbox <code>{{.Sandbox}}</code>{{if .Port}}, port <code>{{.Port}}</code>{{end}}. {{.Hint}}</p>
 `))
 
 // PreviewFailed answers for a request that Config.Preview could not pass on.
 func (s *Server) PreviewFailed(w http.ResponseWriter, r *http.Request, p Port, err error) {
 	httpapi.NoteError(r, err)
-	e := sandboxError{Sandbox: p.ID.Alphanumeric(), Code: http.StatusBadGateway, Message: "The sandbox was not found"}
+	e := sandboxError{Sandbox: p.ID.Alphanumeric(), Message: messageGone, Code: http.StatusBadGateway, hint: hintGone}
 	var known *sandbox.Error
+	if errors.As(err, &known); known == nil {
+		known = &sandbox.Error{}
+	}
 	switch {
-	case errors.As(err, &known) && known.Code == "port_closed":
+	case known.Code == "port_closed":
 		e.Message, e.Port = "The sandbox is running but port is not open", p.Port
-	case sandbox.KindOf(err) != sandbox.NotFound && !(errors.As(err, &known) && known.Kind == sandbox.Conflict):
+		e.hint = "Start a server on this port in the sandbox, then load this page again."
+	case known.Kind != sandbox.NotFound && known.Kind != sandbox.Conflict:
 		status, shown := httpapi.Describe(r, err)
-		e.Message, e.Code = shown.Error, max(status, http.StatusBadGateway)
+		e.Message, e.Port, e.hint = shown.Error, p.Port, ""
+		if known.Kind == sandbox.Unavailable && known.Code != "bad_answer" {
+			e.Code = status
+		}
 	}
 	s.writeDead(w, r, e)
 }

@@ -12,6 +12,7 @@ import (
 	"ramet.dev/ramet/internal/guest/agent/ports"
 	"ramet.dev/ramet/internal/guest/exec"
 	"ramet.dev/ramet/internal/guest/wire"
+	"ramet.dev/ramet/internal/network/layout"
 )
 
 // maxRequest bounds one message from the host, in bytes. The code of a run is
@@ -47,7 +48,7 @@ func Serve(ctx context.Context, runs Executor, logger *slog.Logger) error {
 	}
 	machine := NewMachine(runs, UserCgroup, logger)
 	defer machine.Close()
-	dial := ports.New()
+	dial := ports.New(layout.GuestIP)
 	defer dial.Close()
 	return wire.Serve(ctx, port, Handler(machine, runs, dial), logger)
 }

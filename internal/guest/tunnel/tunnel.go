@@ -21,10 +21,11 @@ import (
 )
 
 const (
-	// Window is how much one side may send that the other has not taken, in bytes.
-	Window = 256 << 10
+	// Window is how much one side may send that the other has not taken, in bytes. It is part of
+	// the protocol: agents in saved memory keep to it. Round trips are fast, so that it is enough.
+	Window = 64 << 10
 	// chunk is the most that goes into one message, in bytes.
-	chunk = 64 << 10
+	chunk = 32 << 10
 	// linger is how long the other side may take to end a connection that this side has closed.
 	linger = 10 * time.Second
 )

@@ -21,13 +21,12 @@ import (
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
 	"ramet.dev/ramet/internal/guest/tunnel"
-	"ramet.dev/ramet/internal/network/layout"
 )
 
 const (
-	// MaxOpen bounds the connections that are open at a time. Each holds a few hundred
-	// kilobytes at most, and the calls to a guest are bounded too.
-	MaxOpen = 256
+	// MaxOpen bounds the connections that are open at a time. Each holds up to about 300 KB
+	// where both sides have stopped reading, and the agent's memory is scarce.
+	MaxOpen = 128
 	// dialTimeout is how long a service may take to accept a connection.
 	dialTimeout = 5 * time.Second
 	// errnoKey is guest.ErrnoKey, which a package of the agent does not import.
@@ -42,10 +41,10 @@ type Service struct {
 	tasks     sync.WaitGroup // outlive their call for a moment
 }
 
-// New returns the service of this machine.
-func New() *Service {
+// New returns the service of this machine. Its own addresses are tried after those of loopback.
+func New(own ...string) *Service {
 	return &Service{
-		addresses: []string{"127.0.0.1", "::1", layout.GuestIP},
+		addresses: append([]string{"127.0.0.1", "::1"}, own...),
 		tables:    "/proc/net", open: make(chan struct{}, MaxOpen),
 	}
 }
@@ -137,7 +136,7 @@ func splice(far *tunnel.Conn, near *net.TCPConn) error {
 		}
 		inward <- nil
 	}()
-	_, err := io.CopyBuffer(far, struct{ io.Reader }{near}, make([]byte, 64<<10))
+	_, err := io.CopyBuffer(far, struct{ io.Reader }{near}, make([]byte, 32<<10))
 	if err == nil {
 		err = far.CloseWrite()
 	}

@@ -132,8 +132,13 @@ func (w *Watcher) begin() error {
 	return nil
 }
 
-// Close ends it.
-func (w *Watcher) Close() error { return w.file.Close() }
+// Close ends it. After a Run that failed there may be nothing left to close.
+func (w *Watcher) Close() error {
+	if err := w.file.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
 
 // Run tells changes until ctx ends or tell fails, with that error. After ErrGone and
 // ErrTooMany nothing more can be told.
