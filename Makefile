@@ -59,7 +59,7 @@ down: build ## stop the server
 	@$(BIN)/ramet down
 
 .PHONY: test
-test: test-unit test-package test-integration ## every test: fast ones, the package, then real VMs
+test: test-unit test-sdk test-package test-integration ## every test: fast ones, the SDKs, the package, then real VMs
 
 .PHONY: test-unit
 test-unit: test-deps build $(TOOLBIN)/.built ## tests without virtual machines
@@ -74,13 +74,33 @@ conformance: test-deps build ## the official clients of other sandboxes, against
 	@command -v npm >/dev/null || scripts/install-packages nodejs npm
 	RAMET_TEST_HOME=$(RAMET_TEST_HOME) conformance/run.py $(CONFORMANCE_FLAGS)
 
+.PHONY: test-sdk
+test-sdk: test-sdk-python test-sdk-typescript ## tests of the SDKs
+
+.PHONY: test-sdk-python
+test-sdk-python: test-deps ## types and tests of the Python SDK, against machines that are processes of this host
+	@sdk/python/tools/test
+
+.PHONY: test-sdk-typescript
+test-sdk-typescript: test-deps ## types, tests and installation of the TypeScript SDK, against machines that are processes of this host
+	@sdk/typescript/tools/test
+
+.PHONY: generate-sdk
+generate-sdk: generate-sdk-typescript ## generate the parts of the SDKs that come from api/openapi.yaml
+	@sdk/python/tools/generate
+
+.PHONY: generate-sdk-typescript
+generate-sdk-typescript: ## generate src/*.gen.ts of the TypeScript SDK from api/openapi.yaml
+	@sdk/typescript/tools/generate
+
 .PHONY: test-package
 test-package: test-deps package ## tests of the Debian package, in a system of its own (as root)
 	@scripts/test-package "$$(ls -t dist/ramet_*_amd64.deb | head -n 1)"
 
 .PHONY: test-integration
 test-integration: test-deps build $(TOOLBIN)/.built ## tests on real virtual machines (as root)
-	RAMET_TEST_HOME=$(RAMET_TEST_HOME) RAMET_AGENT=$(CURDIR)/$(BIN)/ramet-agent \
+	python="$$(sdk/python/tools/python)" && RAMET_TEST_SDK_PYTHON="$$python" \
+		RAMET_TEST_HOME=$(RAMET_TEST_HOME) RAMET_AGENT=$(CURDIR)/$(BIN)/ramet-agent \
 		$(GOTEST) --jsonfile .cache/integration.json -- -race -tags integration -count=1 -p 1 -timeout 30m -run '^TestReal' $(TEST_FLAGS) \
 		./internal/image ./internal/app ./internal/vmm/qemu ./internal/bench/floor ./internal/bench/compare
 	@scripts/no-skips .cache/integration.json

@@ -158,7 +158,8 @@ func (p *program) newRoot() *cobra.Command {
 	add("server", p.upCommand(), p.downCommand(), p.statusCommand(), p.envCommand(), p.doctorCommand(), p.benchCommand(), p.configCommand(),
 		p.backupCommand(), p.restoreCommand(), p.duCommand(), p.gcCommand(), p.bugreportCommand())
 	add("sandboxes", p.createCommand(), p.runCommand(), p.contextCommand(), p.execCommand(), p.shellCommand(), p.cpCommand(),
-		p.lsCommand(), p.getCommand(), p.updateCommand(), p.egressCommand(), p.portCommand(), p.rmCommand(), p.logsCommand(), p.consoleCommand(), p.eventsCommand())
+		p.lsCommand(), p.getCommand(), p.updateCommand(), p.egressCommand(), p.portCommand(), p.rmCommand(), p.logsCommand(), p.consoleCommand(),
+		p.eventsCommand())
 	add("state", p.forkCommand(), p.mergeCommand(), p.hibernateCommand(), p.wakeCommand(), p.checkpointCommand(), p.spaceCommand(),
 		p.treeCommand(), p.diffCommand())
 	add("manage", p.templateCommand(), p.keysCommand(), p.projectCommand())

@@ -89,7 +89,8 @@ func (c *Control) Run(ctx context.Context, project string, id sandbox.ID, r RunR
 		return nil, err
 	}
 	req := &agentv1.RunRequest{
-		Code: r.Code, Language: r.Language, Env: r.Env, Cwd: r.Cwd, TimeoutMillis: timeout, User: r.User, RunId: newRunID(), Context: r.Context,
+		Code: r.Code, Language: r.Language, Env: r.Env, Cwd: r.Cwd, TimeoutMillis: timeout, User: r.User, RunId: newRunID(),
+		Context: r.Context,
 	}
 	s, err := c.follow(ctx, project, id, req.RunId, true, func(ctx context.Context, g Guest) (*connect.ServerStreamForClient[agentv1.Event], error) {
 		return g.Exec().Run(ctx, req)

@@ -50,6 +50,9 @@ type Machines struct {
 	OnCold func(id sandbox.SnapshotID) string
 	// OldAgents makes every guest that starts after it one of an old version.
 	OldAgents bool
+	// NewExec, when set, makes what runs programs in a guest whose files are below root, in place of
+	// the fake: a path and its handler, as agentv1connect.NewExecHandler gives them, and its end.
+	NewExec func(root string, env map[string]string) (path string, h http.Handler, end func(), err error)
 
 	// longNames and nameBytes, when set, are the entries of every listing; see LongNames.
 	longNames, nameBytes int
@@ -72,6 +75,7 @@ type machine struct {
 	memory map[string]string
 	paused bool // guarded by Machines.mu, as name and memory
 	agent  *agent
+	exec   func() // ends what NewExec made
 	cancel context.CancelFunc
 	served chan struct{}
 
@@ -158,7 +162,10 @@ func (m *Machines) serve(ctx context.Context, root string, sb sandbox.Sandbox) (
 	v := &machine{root: root, name: sb.ID, agent: a, cancel: cancel, served: make(chan struct{}), port: newSwitchable(hostEnd), reach: sb}
 	mux := http.NewServeMux()
 	mux.Handle(agentv1connect.NewMachineHandler(a))
-	mux.Handle(agentv1connect.NewExecHandler(execService{a: a}))
+	if err := m.handleExec(v, mux, sb.Env); err != nil {
+		cancel()
+		return nil, err
+	}
 	mux.Handle(agentv1connect.NewFilesHandler(fileService{root: root, long: m.longNames, nameBytes: m.nameBytes, old: m.OldAgents}))
 	// Ports of a guest are those of this host.
 	dial := ports.New()
@@ -173,10 +180,26 @@ func (m *Machines) serve(ctx context.Context, root string, sb sandbox.Sandbox) (
 	client, err := guest.Dial(ctx, v.port)
 	if err != nil {
 		cancel()
+		v.exec()
 		return nil, err
 	}
 	v.client = client
 	return v, nil
+}
+
+func (m *Machines) handleExec(v *machine, mux *http.ServeMux, env map[string]string) error {
+	v.exec = func() {}
+	if m.NewExec == nil {
+		mux.Handle(agentv1connect.NewExecHandler(execService{a: v.agent}))
+		return nil
+	}
+	path, handler, end, err := m.NewExec(v.root, env)
+	if err != nil {
+		return err
+	}
+	mux.Handle(path, handler)
+	v.exec = end
+	return nil
 }
 
 // Claim implements control.Claimer.
@@ -243,6 +266,7 @@ func (v *machine) end() error {
 	err := v.client.Close()
 	v.mu.Unlock()
 	v.agent.killAll()
+	v.exec()
 	v.cancel()
 	<-v.served
 	v.agent.wait()

@@ -1,0 +1,379 @@
+"""A sandbox: a machine of its own, in which code and commands run."""
+
+from __future__ import annotations
+
+import builtins
+import uuid
+from datetime import datetime
+from types import TracebackType
+from typing import AsyncIterator, Dict, Mapping, Optional, Sequence, Type, Union
+
+from .. import errors
+from .._calls import Call
+from .._generated import models as m
+from .._generated import operations as op
+from ..results import Execution, ExecutionError, ExecutionEvent, Result
+from ._kit import Callback, entering
+from .client import AsyncRamet
+from .code import AsyncCode, exec_request
+from .commands import AsyncCommands
+from .contexts import AsyncContexts
+from .events import follow_events
+from .files import AsyncFiles
+from .ports import AsyncPorts
+from .pty import AsyncPty
+from .transport import AsyncStream
+
+SandboxLike = Union[str, "AsyncSandbox", m.SandboxInfo]
+
+
+def sandbox_id(sandbox: "SandboxLike") -> str:
+    return sandbox if isinstance(sandbox, str) else sandbox.id
+
+
+def checkpoint_id(checkpoint: Union[str, m.Checkpoint]) -> str:
+    return checkpoint if isinstance(checkpoint, str) else checkpoint.id
+
+
+class AsyncSandbox:
+    """A sandbox. Make one with ``create``, or find one with ``connect``; leaving its ``with`` block deletes it."""
+
+    def __init__(self, client: AsyncRamet, info: m.SandboxInfo) -> None:
+        self.client = client
+        """What its calls are made with."""
+        self._transport = client.transport
+        self._code = AsyncCode(client.transport, info.id)
+        self.id = info.id
+        self.info = info
+        """The record of the sandbox, as it was last seen; ``refresh`` looks anew."""
+        self.files = AsyncFiles(client.transport, info.id)
+        self.commands = AsyncCommands(client.transport, info.id)
+        self.contexts = AsyncContexts(client.transport, info.id)
+        self.pty = AsyncPty(client.transport, info.id)
+        self.ports = AsyncPorts(client.transport, info.id)
+        self.checkpoints = AsyncCheckpoints(self, client)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self.info.status}>"
+
+    @classmethod
+    @entering
+    async def create(
+        cls,
+        template: Optional[str] = None,
+        *,
+        env: Optional[Dict[str, str]] = None,
+        metadata: Optional[Dict[str, str]] = None,
+        memory_mb: Optional[int] = None,
+        vcpus: Optional[int] = None,
+        disk_mb: Optional[int] = None,
+        egress: Optional[bool] = None,
+        egress_policy: Optional[m.EgressPolicy] = None,
+        idle_timeout: Optional[int] = None,
+        max_lifetime: Optional[int] = None,
+        ends_in: Optional[int] = None,
+        at_end: Optional[str] = None,
+        persistent: Optional[bool] = None,
+        checkpoint: Union[str, m.Checkpoint, None] = None,
+        reseed: Optional[bool] = None,
+        idempotency_key: Optional[str] = None,
+        client: Optional[AsyncRamet] = None,
+    ) -> "AsyncSandbox":
+        """Makes a sandbox and returns when it takes calls. What is not given is the server's default.
+
+        ``env`` is the environment of everything that runs in it, ``metadata`` what to find it by. ``egress=False`` takes it off the network,
+        ``egress_policy`` says what it may reach. After ``idle_timeout`` seconds without a call it hibernates (0: never), or becomes a
+        Space when it is ``persistent``; after ``max_lifetime`` seconds it ends. ``ends_in`` seconds from now is a deadline, which ``update`` moves and at
+        which it is deleted, or what ``at_end`` says (``delete``, ``hibernate``, ``hibernate_disk``). ``checkpoint`` starts it from one instead of a template.
+        """
+        client = client or AsyncRamet.shared()
+        body = m.SandboxCreate(
+            template=template,
+            env=env,
+            metadata=metadata,
+            memory_mb=memory_mb,
+            vcpus=vcpus,
+            disk_mb=disk_mb,
+            egress=egress,
+            egress_policy=egress_policy,
+            idle_timeout_s=idle_timeout,
+            max_lifetime_s=max_lifetime,
+            ends_in_s=ends_in,
+            at_end=at_end,
+            persistent=persistent,
+            checkpoint=None if checkpoint is None else checkpoint_id(checkpoint),
+            reseed=reseed,
+        )
+        call = op.create_sandbox(body, idempotency_key=idempotency_key or str(uuid.uuid4()))
+        return cls(client, await client.transport.call(call))
+
+    @classmethod
+    @entering
+    async def connect(cls, id: str, *, client: Optional[AsyncRamet] = None) -> "AsyncSandbox":
+        """A sandbox that exists. It does not wake it."""
+        client = client or AsyncRamet.shared()
+        return cls(client, await client.transport.call(op.get_sandbox(id)))
+
+    @classmethod
+    async def list(
+        cls,
+        *,
+        status: Optional[str] = None,
+        template: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        limit: Optional[int] = None,
+        client: Optional[AsyncRamet] = None,
+    ) -> AsyncIterator[m.SandboxInfo]:
+        """The sandboxes of the project, newest first; at most ``limit``. All filters must match; ``status="any"`` also
+        shows stopped ones. They come page by page, as they are asked for."""
+        client = client or AsyncRamet.shared()
+        wanted = None if metadata is None else [f"{k}={v}" for k, v in metadata.items()]
+        cursor: Optional[str] = None
+        left = limit
+        while left is None or left > 0:
+            page = await client.transport.call(
+                op.list_sandboxes(
+                    limit=200 if left is None else min(left, 200), cursor=cursor, status=status, template=template, metadata=wanted
+                )
+            )
+            for info in page.sandboxes:
+                yield info
+            cursor = page.next_cursor
+            if not cursor or not page.sandboxes:
+                return
+            if left is not None:
+                left -= len(page.sandboxes)
+
+    async def _see(self, call: Call[m.SandboxInfo]) -> m.SandboxInfo:
+        """Makes a call that answers with the record."""
+        self.info = await self._transport.call(call)
+        return self.info
+
+    async def refresh(self) -> m.SandboxInfo:
+        """The record as it is now."""
+        return await self._see(op.get_sandbox(self.id))
+
+    async def is_running(self) -> bool:
+        """Whether it is there and takes calls. One that hibernates does: a call wakes it."""
+        try:
+            info = await self.refresh()
+        except errors.NotFoundError:
+            return False
+        return info.status not in ("stopping", "stopped", "failed")
+
+    async def update(
+        self,
+        *,
+        idle_timeout: Optional[int] = None,
+        max_lifetime: Optional[int] = None,
+        ends_in: Optional[int] = None,
+        at_end: Optional[str] = None,
+        metadata: Optional[Dict[str, Optional[str]]] = None,
+    ) -> m.SandboxInfo:
+        """Changes settings. What is not given stays; metadata are merged, and a value of None removes its key.
+        ``ends_in`` moves the deadline to so many seconds from now; 0 takes it away."""
+        body = m.SandboxUpdate(
+            idle_timeout_s=idle_timeout, max_lifetime_s=max_lifetime, ends_in_s=ends_in, at_end=at_end, metadata=metadata
+        )
+        return await self._see(op.update_sandbox(self.id, body))
+
+    async def set_egress(
+        self,
+        egress: bool = True,
+        *,
+        allow: Sequence[str] = (),
+        deny: Sequence[str] = (),
+        order: Optional[str] = None,
+    ) -> m.SandboxInfo:
+        """Replaces what it may reach, all of it. Rules are names, ``*.example.com``, addresses or networks, with ``:port`` behind them or without."""
+        policy = m.EgressPolicy(allow=[*allow], deny=[*deny], order=order)
+        call = op.set_egress(self.id, m.EgressSet(egress=egress, egress_policy=policy))
+        return await self._see(call)
+
+    async def delete(self) -> None:
+        """Deletes it, and returns when all that it used is free. One that is gone is no error."""
+        try:
+            await self._transport.call(op.delete_sandbox(self.id))
+        except errors.NotFoundError:
+            pass
+
+    async def close(self) -> None:
+        """The same as ``delete``."""
+        await self.delete()
+
+    async def __aenter__(self) -> "AsyncSandbox":
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        await self.delete()
+
+    async def run_code(
+        self,
+        code: str,
+        *,
+        language: Optional[str] = None,
+        context: Union[str, m.Context, None] = None,
+        timeout: Optional[float] = None,
+        env: Optional[Dict[str, str]] = None,
+        cwd: Optional[str] = None,
+        user: Optional[str] = None,
+        on_stdout: Optional[Callback[str]] = None,
+        on_stderr: Optional[Callback[str]] = None,
+        on_result: Optional[Callback[Result]] = None,
+        on_error: Optional[Callback[ExecutionError]] = None,
+    ) -> Execution:
+        """Runs code and returns what it did. Python (the default) runs in the sandbox's one interpreter: variables and imports are there
+        at the next call. ``javascript`` has an interpreter of that kind too, ``bash`` is a new process each time. With ``context`` the code runs in that one of ``contexts``.
+
+        An exception of the code is in ``error``, and none of Python's; ``check()`` makes it one. After ``timeout`` seconds the code is interrupted, and so
+        it is when the caller goes away. ``env`` and ``cwd`` are those of this call.
+        """
+        request = exec_request(code, language, context, timeout, env, cwd, user)
+        return await self._code.run(request, on_stdout, on_stderr, on_result, on_error)
+
+    def run_code_stream(
+        self,
+        code: str,
+        *,
+        language: Optional[str] = None,
+        context: Union[str, m.Context, None] = None,
+        timeout: Optional[float] = None,
+        env: Optional[Dict[str, str]] = None,
+        cwd: Optional[str] = None,
+        user: Optional[str] = None,
+    ) -> AsyncStream[ExecutionEvent]:
+        """Runs code and yields what it does as it comes; the last event is ``Exit``. The code starts when the first
+        event is asked for, and is interrupted when the stream is closed before its end."""
+        return self._code.stream(exec_request(code, language, context, timeout, env, cwd, user))
+
+    async def fork(
+        self, n: int = 1, *, reseed: Optional[bool] = None, idempotency_key: Optional[str] = None
+    ) -> "builtins.list[AsyncSandbox]":
+        """Makes ``n`` sandboxes with the memory, processes and files that this one has at this moment. All are made or none.
+        With ``reseed=False`` the children draw the same random numbers from Python's global generators."""
+        call = op.fork_sandbox(self.id, m.ForkRequest(n=n, reseed=reseed), idempotency_key=idempotency_key or str(uuid.uuid4()))
+        forked = await self._transport.call(call)
+        return [type(self)(self.client, info) for info in forked.sandboxes]
+
+    async def merge_into(self, winner: SandboxLike) -> m.SandboxInfo:
+        """Makes this sandbox what ``winner`` is, usually one of its forks: it has the machine of that one then, with its memory and
+        files, and the id of the winner is retired. Its own machine is gone."""
+        return await self._see(op.merge_sandbox(self.id, sandbox_id(winner)))
+
+    async def diff(self, other: SandboxLike, paths: Optional[Sequence[str]] = None) -> m.Diff:
+        """Which files ``other`` has besides (``added``), has not (``removed``) or has otherwise (``modified``)."""
+        body = m.DiffRequest(other=sandbox_id(other), paths=None if paths is None else [*paths])
+        return await self._transport.call(op.diff_sandboxes(self.id, body))
+
+    async def hibernate(self) -> m.SandboxInfo:
+        """Saves memory and disk and ends the machine. Any call that needs it wakes it, with all that ran in it."""
+        return await self._see(op.hibernate_sandbox(self.id))
+
+    async def wake(self) -> m.SandboxInfo:
+        """Wakes it, and returns when it takes calls."""
+        return await self._see(op.wake_sandbox(self.id))
+
+    async def get_host(self, port: int) -> str:
+        """The host name under which a port of the sandbox is reached, as ``3000-i1f38….example.com``, with a port where one is needed."""
+        domain = await self.client.preview_domain()
+        if not 0 < port < 65536:
+            raise ValueError(f"{port} is no TCP port")
+        return f"{port}-i{self.id.split('_', 1)[-1]}.{domain}"
+
+    async def preview_url(self, port: int) -> str:
+        """The URL of a port of the sandbox."""
+        host = await self.get_host(port)
+        return f"{self.client.url.split(':', 1)[0]}://{host}"
+
+    async def metrics(self) -> m.Metrics:
+        """What it uses, as the guest sees it and as it costs the host."""
+        return await self._transport.call(op.get_metrics(self.id))
+
+    async def console(self) -> str:
+        """The last lines of the guest's serial console."""
+        return await self._transport.call(op.get_console(self.id))
+
+    def events(self, *, since: Union[int, str, datetime, None] = None, follow: bool = True) -> AsyncStream[m.SandboxEvent]:
+        """What has happened to it, from the first event or from behind ``since`` (an event's id or a time), and with ``follow`` what
+        happens. A connection that breaks is made anew where it was: nothing is lost, nothing comes twice."""
+        return follow_events(self._transport, since, self.id, follow)
+
+    async def lineage(self) -> m.Lineage:
+        """Its family: sandboxes and checkpoints that have an ancestor in common with it."""
+        return await self._transport.call(op.get_lineage(sandbox=self.id))
+
+
+class AsyncCheckpoints:
+    """Checkpoints of one sandbox: points to go back to, or to start others from."""
+
+    def __init__(self, sandbox: AsyncSandbox, client: AsyncRamet) -> None:
+        self._sandbox = sandbox
+        self._client = client
+        self._transport = client.transport
+
+    async def create(
+        self,
+        name: Optional[str] = None,
+        *,
+        kind: Optional[str] = None,
+        delete_oldest: Optional[bool] = None,
+        idempotency_key: Optional[str] = None,
+    ) -> m.Checkpoint:
+        """Makes a checkpoint while the sandbox goes on: of all (``full``, the default), or of the ``disk`` only."""
+        body = m.CheckpointCreate(name=name, kind=kind, delete_oldest=delete_oldest)
+        call = op.create_checkpoint(self._sandbox.id, body, idempotency_key=idempotency_key or str(uuid.uuid4()))
+        return await self._transport.call(call)
+
+    async def list(self) -> AsyncIterator[m.Checkpoint]:
+        """Its checkpoints, newest first."""
+        cursor: Optional[str] = None
+        while True:
+            page = await self._transport.call(op.list_sandbox_checkpoints(self._sandbox.id, limit=200, cursor=cursor))
+            for checkpoint in page.checkpoints:
+                yield checkpoint
+            cursor = page.next_cursor
+            if not cursor:
+                return
+
+    async def restore(self, checkpoint: Union[str, m.Checkpoint]) -> m.SandboxInfo:
+        """Takes the sandbox back to a checkpoint. What was there since is gone; its id and settings stay."""
+        body = m.RestoreRequest(checkpoint=checkpoint_id(checkpoint))
+        info = await self._transport.call(op.restore_sandbox(self._sandbox.id, body))
+        self._sandbox.info = info
+        return info
+
+    async def delete(self, checkpoint: Union[str, m.Checkpoint]) -> None:
+        """Deletes a checkpoint. What was started from it goes on."""
+        await self._transport.call(op.delete_checkpoint(checkpoint_id(checkpoint)))
+
+    @entering
+    async def spawn(
+        self,
+        checkpoint: Union[str, m.Checkpoint],
+        *,
+        env: Optional[Dict[str, str]] = None,
+        metadata: Optional[Dict[str, str]] = None,
+        egress: Optional[bool] = None,
+        egress_policy: Optional[m.EgressPolicy] = None,
+        idle_timeout: Optional[int] = None,
+        max_lifetime: Optional[int] = None,
+        persistent: Optional[bool] = None,
+        reseed: Optional[bool] = None,
+        idempotency_key: Optional[str] = None,
+    ) -> AsyncSandbox:
+        """Starts another sandbox from a checkpoint. What is not given is as it was in the sandbox of the checkpoint."""
+        return await AsyncSandbox.create(
+            checkpoint=checkpoint,
+            env=env,
+            metadata=metadata,
+            egress=egress,
+            egress_policy=egress_policy,
+            idle_timeout=idle_timeout,
+            max_lifetime=max_lifetime,
+            persistent=persistent,
+            reseed=reseed,
+            idempotency_key=idempotency_key,
+            client=self._client,
+        )

@@ -1,0 +1,1 @@
+# Made from tests/_async/__init__.py by tools/generate.py: change that.
