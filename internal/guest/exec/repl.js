@@ -5,7 +5,7 @@
 (function (require, dynamicImport) {
 "use strict";
 const fs = require("fs"), vm = require("vm"), net = require("net"), util = require("util"), path = require("path");
-const nodeModule = require("module"), crypto = require("crypto");
+const nodeModule = require("module"), crypto = require("crypto"), { Writable } = require("stream");
 
 const MAX_RESULT = 8 << 20, MAX_TEXT = 1 << 20, MAX_VALUE = 64 << 10;
 const SOCKET = 3;
@@ -21,15 +21,39 @@ function send(message) {
   const body = Buffer.from(JSON.stringify(message));
   const head = Buffer.alloc(4);
   head.writeUInt32BE(body.length);
-  let data = Buffer.concat([head, body]);
+  try {
+    writeAll(SOCKET, Buffer.concat([head, body]));
+  } catch {
+    process.reallyExit(0); // the agent is gone
+  }
+}
+
+function writeAll(fd, data) {
   while (data.length > 0) {
     try {
-      data = data.subarray(fs.writeSync(SOCKET, data));
+      data = data.subarray(fs.writeSync(fd, data));
     } catch (error) {
       if (error.code === "EAGAIN") Atomics.wait(nap, 0, 0, 1);
-      else if (error.code !== "EINTR") process.reallyExit(0); // the agent is gone
+      else if (error.code !== "EINTR") throw error;
     }
   }
+}
+
+// output replaces a standard stream. An interrupt can end code in the middle of a write, and a
+// stream of the library would wait for that write for ever: this one keeps no state.
+function output(fd) {
+  const stream = new Writable({ write: (chunk, encoding, callback) => callback() });
+  stream.write = (chunk, encoding, callback) => {
+    if (typeof encoding === "function") [encoding, callback] = [undefined, encoding];
+    writeAll(fd, typeof chunk === "string" ? Buffer.from(chunk, encoding) : Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength));
+    if (callback) process.nextTick(callback);
+    return true;
+  };
+  return Object.assign(stream, { fd, _type: "pipe" });
+}
+for (const [name, fd] of [["stdout", 1], ["stderr", 2]]) {
+  const stream = output(fd);
+  Object.defineProperty(process, name, { get: () => stream, configurable: true, enumerable: true });
 }
 
 const emit = (data, main) => send({ op: "result", ...pack(data, main) });
