@@ -148,7 +148,7 @@ export async function sendSignal(api: ApiClient, id: string, process: string, si
   } catch (err) {
     // It has ended, or that is so long ago that it is forgotten; a sandbox that is gone is another matter.
     if (err instanceof NotFoundError && !err.code.startsWith('sandbox_')) return false
-    if (err instanceof ConflictError && err.code === 'failed_precondition') return false
+    if (err instanceof ConflictError && (err.code === 'failed_precondition' || err.code === 'process_ended')) return false
     throw err
   }
 }
