@@ -3995,7 +3995,7 @@ type DialRequest struct {
 	Data  []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	Eof   bool                   `protobuf:"varint,3,opt,name=eof,proto3" json:"eof,omitempty"` // nothing more will be sent: half-close
 	// How many bytes of the other side its reader has taken, in all. A side sends at most
-	// 64 KiB that are not taken yet, so that a reader that has stopped holds up its own stream only.
+	// 128 KiB that are not taken yet, so that a reader that has stopped holds up its own stream only.
 	Taken         uint64 `protobuf:"varint,60,opt,name=taken,proto3" json:"taken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -557,7 +557,7 @@ type ClientInterface interface {
 	//
 	// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
 	// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
-	// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+	// What the user may not read is not told. A file that is uploaded is told when it is whole, as `create` and `write`. A program that makes more changes than can be passed on causes an `overflow`: list
 	// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
 	//
 	// Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
@@ -1835,7 +1835,7 @@ func (c *Client) StatFile(ctx context.Context, id SandboxID, params *StatFilePar
 //
 // Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
 // that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
-// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+// What the user may not read is not told. A file that is uploaded is told when it is whole, as `create` and `write`. A program that makes more changes than can be passed on causes an `overflow`: list
 // the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
 //
 // Corresponds with GET /v1/sandboxes/{id}/files/watch (the `WatchFiles` operationId).
@@ -6210,7 +6210,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
 	// that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
-	// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+	// What the user may not read is not told. A file that is uploaded is told when it is whole, as `create` and `write`. A program that makes more changes than can be passed on causes an `overflow`: list
 	// the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -10837,7 +10837,7 @@ func (c *ClientWithResponses) StatFileWithResponse(ctx context.Context, id Sandb
 //
 // Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
 // that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
-// What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+// What the user may not read is not told. A file that is uploaded is told when it is whole, as `create` and `write`. A program that makes more changes than can be passed on causes an `overflow`: list
 // the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
 //
 // Returns a wrapper object for the known response body format(s).

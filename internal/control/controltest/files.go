@@ -138,7 +138,7 @@ func (s fileService) Write(_ context.Context, stream *connect.ClientStream[agent
 			return nil, wrap(err)
 		}
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(p), ".upload")
+	tmp, err := os.OpenFile(files.TemporaryName(p), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, wrap(err)
 	}

@@ -23,9 +23,12 @@ import (
 const (
 	// Window is how much one side may send that the other has not taken, in bytes. It is part of
 	// the protocol: agents in saved memory keep to it. Round trips are fast, so that it is enough.
-	Window = 64 << 10
+	Window = 128 << 10
 	// chunk is the most that goes into one message, in bytes.
-	chunk = 32 << 10
+	chunk = 64 << 10
+	// tellAfter is how much is taken before the other side is told, in bytes. Each message wakes
+	// a guest up, whose processors may be emulated.
+	tellAfter = Window / 2
 	// linger is how long the other side may take to end a connection that this side has closed.
 	linger = 10 * time.Second
 )
@@ -137,7 +140,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 				c.in, c.off = nil, 0 // an idle connection holds no buffer
 			}
 			c.taken += uint64(n)
-			if c.taken-c.told >= Window/4 {
+			if c.taken-c.told >= tellAfter {
 				c.cond.Broadcast() // the sender tells it
 			}
 			return n, nil
@@ -298,7 +301,7 @@ func (c *Conn) next() (f Frame, more bool) {
 				c.link.Finish()
 			}
 			return f, false
-		case !c.closed && !c.inEOF && c.taken-c.told >= Window/4:
+		case !c.closed && !c.inEOF && c.taken-c.told >= tellAfter:
 			c.told = c.taken
 			return Frame{Taken: c.taken}, true
 		}

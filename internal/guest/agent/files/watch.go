@@ -25,7 +25,7 @@ func (Service) Watch(ctx context.Context, r *agentv1.WatchRequest, out *connect.
 
 // WatchAs watches path, which is absolute, with the rights that as gives.
 func WatchAs(ctx context.Context, path string, r *agentv1.WatchRequest, as func(func() error) error, send func(*agentv1.WatchEvent) error) (err error) {
-	w, err := watch.Open(path, watch.Options{Recursive: r.Recursive, As: as})
+	w, err := watch.Open(path, watch.Options{Recursive: r.Recursive, As: as, Arriving: isTemporary})
 	if err != nil {
 		return watchFailed(path, err)
 	}

@@ -55,13 +55,22 @@ func TestWatch(t *testing.T) {
 	if _, err := write(t, c, &agentv1.WriteHeader{Path: filepath.Join(dir, "new/f")}, true, "hello"); err != nil {
 		t.Fatal(err)
 	}
-	// An upload arrives under a name of its own and gets the right one when it is whole.
-	var last *agentv1.Change
-	for last == nil || last.Path != "new/f" {
-		last = next(t, s)
+	// An upload waits under a name of its own until it is whole, and nothing is told of that. One that
+	// takes the place of a file looks the same.
+	for range 2 {
+		for _, want := range []string{"create", "write"} {
+			if got := next(t, s); got.Path != "new/f" || got.Type != want || got.Info.GetSize() != 5 {
+				t.Fatalf("%v, want %s", got, want)
+			}
+		}
+		if _, err := write(t, c, &agentv1.WriteHeader{Path: filepath.Join(dir, "new/f")}, true, "hello"); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if last.Type != "create" || last.Info.GetSize() != 5 {
-		t.Fatal(last)
+	for _, want := range []string{"create", "write"} {
+		if got := next(t, s); got.Path != "new/f" || got.Type != want {
+			t.Fatalf("%v, want %s", got, want)
+		}
 	}
 	if err := os.Remove(filepath.Join(dir, "new/f")); err != nil {
 		t.Fatal(err)

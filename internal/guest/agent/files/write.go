@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -101,11 +102,26 @@ func (u *upload) open(header *agentv1.WriteHeader) error {
 				u.mode &= 0o1777 // as a write by a user clears setuid and setgid
 			}
 		}
-		name := filepath.Join(filepath.Dir(u.path), ".ramet-"+rand.Text())
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+		f, err := os.OpenFile(TemporaryName(u.path), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 		u.temp = f
 		return err
 	})
+}
+
+// The names of files that are not whole yet: the prefix and as many characters as rand.Text has.
+const (
+	temporaryPrefix = ".ramet-"
+	temporaryRandom = 26
+)
+
+// TemporaryName is where the content of a file waits until it is whole. A watch does not tell of it.
+func TemporaryName(path string) string {
+	return filepath.Join(filepath.Dir(path), temporaryPrefix+rand.Text())
+}
+
+func isTemporary(name string) bool {
+	random, ok := strings.CutPrefix(name, temporaryPrefix)
+	return ok && len(random) == temporaryRandom && strings.Trim(random, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
 // inspect follows links to the place of the file, and refuses to replace what

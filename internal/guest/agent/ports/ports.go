@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// MaxOpen bounds the connections that are open at a time. Each holds up to about 300 KB
+	// MaxOpen bounds the connections that are open at a time. Each holds up to about 400 KB
 	// where both sides have stopped reading, and the agent's memory is scarce.
 	MaxOpen = 128
 	// dialTimeout is how long a service may take to accept a connection.
@@ -136,7 +136,7 @@ func splice(far *tunnel.Conn, near *net.TCPConn) error {
 		}
 		inward <- nil
 	}()
-	_, err := io.CopyBuffer(far, struct{ io.Reader }{near}, make([]byte, 32<<10))
+	_, err := io.CopyBuffer(far, struct{ io.Reader }{near}, make([]byte, 64<<10))
 	if err == nil {
 		err = far.CloseWrite()
 	}

@@ -17,6 +17,17 @@ type node struct {
 	name     string
 	wd       int32
 	children map[string]*node
+	away     bool // moved from its name, and not arrived yet
+}
+
+// isAway says whether a directory, or one above it, is between two names.
+func (n *node) isAway() bool {
+	for ; n != nil; n = n.parent {
+		if n.away {
+			return true
+		}
+	}
+	return false
 }
 
 // tree is all directories that are watched.
@@ -79,6 +90,7 @@ func (w *Watcher) add(parent *node, name string) (*node, error) {
 	default:
 		maps.DeleteFunc(w.moved, func(_ uint32, m *node) bool { return m == n })
 	}
+	n.away = false
 	w.attach(n, parent, name)
 	return n, nil
 }
@@ -154,6 +166,9 @@ func (w *Watcher) scan(n *node) error {
 
 // found tells an entry that a scan has come across.
 func (w *Watcher) found(dir *node, name string, isDir bool) error {
+	if !isDir && w.opts.Arriving(name) {
+		return nil
+	}
 	if w.nfresh < maxFresh {
 		names := w.fresh[dir]
 		if names == nil {
@@ -204,7 +219,24 @@ func (w *Watcher) handle(r record) error {
 	if r.name == "" {
 		return w.handleSelf(n, r.mask)
 	}
+	if n.isAway() {
+		if len(w.held) == maxHeld {
+			w.lost = true
+			return nil
+		}
+		w.held = append(w.held, r)
+		return nil
+	}
 	isDir := r.mask&unix.IN_ISDIR != 0
+	if !isDir && w.opts.Arriving(r.name) {
+		if r.mask&unix.IN_MOVED_FROM != 0 {
+			if len(w.arrived) == maxArrived { // of files that were moved elsewhere
+				clear(w.arrived)
+			}
+			w.arrived[r.cookie] = true
+		}
+		return nil
+	}
 	switch {
 	case r.mask&unix.IN_CREATE != 0:
 		if w.fresh[n][r.name] {
@@ -216,12 +248,12 @@ func (w *Watcher) handle(r record) error {
 		}
 		return w.enter(n, r.name)
 	case r.mask&unix.IN_MOVED_TO != 0:
-		return w.arrived(n, r, isDir)
+		return w.movedHere(n, r, isDir)
 	case r.mask&unix.IN_MOVED_FROM != 0:
 		delete(w.fresh[n], r.name)
 		if child := n.children[r.name]; child != nil {
 			delete(n.children, r.name)
-			w.moved[r.cookie] = child
+			w.moved[r.cookie], child.away = child, true
 		}
 		return w.tell(Event{Path: n.path(r.name), Type: Rename})
 	case r.mask&unix.IN_DELETE != 0:
@@ -235,15 +267,30 @@ func (w *Watcher) handle(r record) error {
 	return nil
 }
 
-// arrived tells what was moved to a name. A directory of the tree keeps its watches; of
+// movedHere tells what was moved to a name. A directory of the tree keeps its watches; of
 // one from elsewhere all that is in it is news.
-func (w *Watcher) arrived(dir *node, r record, isDir bool) error {
-	if err := w.tell(Event{Path: dir.path(r.name), Type: Create}); err != nil || !isDir || !w.opts.Recursive {
+func (w *Watcher) movedHere(dir *node, r record, isDir bool) error {
+	if err := w.tell(Event{Path: dir.path(r.name), Type: Create}); err != nil {
 		return err
+	}
+	if w.arrived[r.cookie] {
+		delete(w.arrived, r.cookie)
+		return w.tell(Event{Path: dir.path(r.name), Type: Write})
+	}
+	if !isDir || !w.opts.Recursive {
+		return nil
 	}
 	if n := w.moved[r.cookie]; n != nil {
 		delete(w.moved, r.cookie)
 		w.attach(n, dir, r.name)
+		n.away = false
+		held := w.held
+		w.held = nil
+		for _, r := range held {
+			if err := w.handle(r); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
 	if n := dir.children[r.name]; n != nil {

@@ -33,6 +33,13 @@ const (
 	MaxDirectories = 8192
 	// maxFresh bounds the names that are remembered so that nothing is told twice.
 	maxFresh = 65536
+	// arrival is how long after its departure a directory may arrive under another name. The kernel tells
+	// the two one after the other.
+	arrival = 100 * time.Millisecond
+	// maxHeld bounds the events in directories that are between two names.
+	maxHeld = 1024
+	// maxArrived bounds the uploads whose new names are waited for.
+	maxArrived = 1024
 	// bufferSize is how much is read from the kernel at once, in bytes.
 	bufferSize = 64 << 10
 
@@ -63,6 +70,9 @@ type Options struct {
 	Recursive bool
 	// As runs a function with the rights of a user; nil: as it is.
 	As func(func() error) error
+	// Arriving says whether a name is that of a file which is still being written by somebody who
+	// will give it its own. Nothing is told of it until then; then it is created and written. May be nil.
+	Arriving func(name string) bool
 	// Limit bounds the directories that are watched. Zero: MaxDirectories.
 	Limit int
 }
@@ -82,6 +92,10 @@ type Watcher struct {
 	lost bool // an overflow is to be told
 	// moved are directories that left their name and may arrive under another.
 	moved map[uint32]*node
+	// held are events in such directories, which are told when it is known where they are.
+	held []record
+	// arrived are the cookies of files that were arriving, and are getting their names.
+	arrived map[uint32]bool
 	// fresh are the names that a scan told and an event may tell again.
 	fresh  map[*node]map[string]bool
 	nfresh int
@@ -91,6 +105,9 @@ type Watcher struct {
 func Open(root string, o Options) (*Watcher, error) {
 	if o.As == nil {
 		o.As = func(f func() error) error { return f() }
+	}
+	if o.Arriving == nil {
+		o.Arriving = func(string) bool { return false }
 	}
 	if o.Limit == 0 {
 		o.Limit = MaxDirectories
@@ -118,7 +135,9 @@ func (w *Watcher) begin() error {
 		return errors.Join(err, w.file.Close())
 	}
 	w.rest, w.lost = nil, false
-	w.moved, w.fresh, w.nfresh = map[uint32]*node{}, map[*node]map[string]bool{}, 0
+	w.held = nil
+	w.moved, w.arrived = map[uint32]*node{}, map[uint32]bool{}
+	w.fresh, w.nfresh = map[*node]map[string]bool{}, 0
 	w.tree.init()
 	w.tell = func(Event) error { return nil } // what is there is no news
 	top, err := w.add(nil, "")
@@ -147,7 +166,7 @@ func (w *Watcher) Run(ctx context.Context, tell func(Event) error) error {
 	defer stop()
 	for {
 		w.tell = tell
-		if err := w.fill(); err != nil {
+		if err := w.fill(ctx); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -185,11 +204,38 @@ func (w *Watcher) interrupt() {
 	_ = w.file.SetReadDeadline(time.Unix(1, 0))
 }
 
-// fill waits for what the kernel has to tell.
-func (w *Watcher) fill() error {
-	var n int
+// fill waits for what the kernel has to tell. What was moved away may arrive under another name
+// a moment later, and has left when it does not.
+func (w *Watcher) fill(ctx context.Context) error {
+	for {
+		waiting := len(w.moved) > 0
+		if waiting {
+			if err := w.file.SetReadDeadline(time.Now().Add(arrival)); err != nil {
+				return err
+			}
+		}
+		n, err := w.read()
+		if waiting {
+			// The end of ctx may have set a deadline too: it is looked at after this.
+			if err := w.file.SetReadDeadline(time.Time{}); err != nil {
+				return err
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				w.left()
+				continue
+			}
+		}
+		w.rest = w.buf[:n]
+		return err
+	}
+}
+
+func (w *Watcher) read() (n int, err error) {
 	var rerr error
-	err := w.conn.Read(func(fd uintptr) bool {
+	err = w.conn.Read(func(fd uintptr) bool {
 		for n, rerr = unix.Read(int(fd), w.buf); errors.Is(rerr, unix.EINTR); n, rerr = unix.Read(int(fd), w.buf) {
 		}
 		if errors.Is(rerr, unix.EAGAIN) {
@@ -199,21 +245,26 @@ func (w *Watcher) fill() error {
 		return true
 	})
 	if err = errors.Join(err, rerr); err != nil {
-		return err
+		n = 0
 	}
-	w.rest = w.buf[:n]
-	return nil
+	return n, err
 }
 
 // settled is called when all that the kernel had to tell was read: what scans found is
-// not told again, and what was moved away without arriving has left.
+// not told again.
 func (w *Watcher) settled() {
 	clear(w.fresh)
 	w.nfresh = 0
+}
+
+// left stops watching the directories that were moved away and did not arrive.
+func (w *Watcher) left() {
 	for cookie, n := range w.moved {
 		delete(w.moved, cookie)
 		w.forget(n)
 	}
+	w.held = nil // they were elsewhere
+	clear(w.arrived)
 }
 
 // record is one event of the kernel.
