@@ -86,7 +86,8 @@ test-package: test-deps package ## tests of the Debian package, in a system of i
 
 .PHONY: test-integration
 test-integration: test-deps build $(TOOLBIN)/.built ## tests on real virtual machines (as root)
-	RAMET_TEST_HOME=$(RAMET_TEST_HOME) RAMET_AGENT=$(CURDIR)/$(BIN)/ramet-agent \
+	python="$$(sdk/python/tools/python)" && RAMET_TEST_SDK_PYTHON="$$python" \
+		RAMET_TEST_HOME=$(RAMET_TEST_HOME) RAMET_AGENT=$(CURDIR)/$(BIN)/ramet-agent \
 		$(GOTEST) --jsonfile .cache/integration.json -- -race -tags integration -count=1 -p 1 -timeout 30m -run '^TestReal' $(TEST_FLAGS) \
 		./internal/image ./internal/app ./internal/vmm/qemu ./internal/bench/floor ./internal/bench/compare
 	@scripts/no-skips .cache/integration.json

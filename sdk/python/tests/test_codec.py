@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from ramet._codec import DecodeError, decode, encode
+from ramet import DecodeError, RametError
+from ramet._codec import decode, encode
 from ramet._generated import models as m
 from ramet.results import Result, parse_event
 
@@ -70,6 +71,12 @@ def test_events_that_are_none(line: Any) -> None:
 
 def test_events_of_later_versions_are_skipped() -> None:
     assert parse_event({"type": "new", "data": 1}) is None and parse_event({}) is None
+
+
+def test_an_answer_that_cannot_be_read_is_one_of_our_errors() -> None:
+    with pytest.raises(RametError) as caught:
+        parse_event({"type": "exit"})
+    assert caught.value.code == "unreadable_answer" and isinstance(caught.value, ValueError)
 
 
 def test_a_result_shows_itself() -> None:

@@ -79,7 +79,7 @@ def files() -> dict[Path, str]:
     out: dict[Path, str] = {}
     for half in (ROOT / "src" / "ramet" / "_async", ROOT / "tests" / "_async"):
         for path in sorted(half.glob("*.py")):
-            if path.name in ("_kit.py", "conftest.py"):
+            if path.name == "_kit.py":
                 continue
             target = half.parent / "_sync" / path.name
             if half.parent.name == "tests":

@@ -12,9 +12,7 @@ from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union, cast, get_args, get_origin, get_type_hints
 
-
-class DecodeError(ValueError):
-    """The server's answer is not what api/openapi.yaml says."""
+from .errors import DecodeError
 
 
 Decoder = Callable[[Any], Any]

@@ -100,6 +100,13 @@ class NoSpaceError(ServerError):
     """507: the sandbox's disk is full."""
 
 
+class DecodeError(ServerError, ValueError):
+    """What the server sent is not what its API says: is it a Ramet server, of a version that fits?"""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="unreadable_answer")
+
+
 class ConnectionError(RametError, builtins.ConnectionError):
     """No server answered, or the connection broke before the end."""
 

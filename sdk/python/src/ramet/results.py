@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Literal, Mapping, Optional, Tuple, Union
 
-from ._codec import DecodeError, as_object
-from .errors import CodeError, CommandError
+from ._codec import as_object
+from .errors import CodeError, CommandError, DecodeError
 
 CHART = "application/vnd.ramet.chart+json"
 DATA = "application/vnd.ramet.data+json"

@@ -31,6 +31,8 @@ async def test_input_and_exact_bytes(sb: AsyncSandbox) -> None:
     data = bytes(range(256)) * 4096
     r = await sb.commands.run(["cat"], input=data)
     assert r.stdout_bytes == data and r.ok
+    # It may be read late.
+    assert (await sb.commands.run("sleep 2; wc -c", input=b"x" * 8_000_000, check=True)).stdout == "8000000\n"
     # Input that nobody reads is no error.
     assert (await sb.commands.run("exit 0", input=b"x" * 1_000_000)).ok
 

@@ -1,3 +1,4 @@
+# Made from tests/_async/conftest.py by tools/generate.py: change that.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Iterator

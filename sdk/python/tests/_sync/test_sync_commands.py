@@ -32,6 +32,8 @@ def test_input_and_exact_bytes(sb: Sandbox) -> None:
     data = bytes(range(256)) * 4096
     r = sb.commands.run(["cat"], input=data)
     assert r.stdout_bytes == data and r.ok
+    # It may be read late.
+    assert (sb.commands.run("sleep 2; wc -c", input=b"x" * 8_000_000, check=True)).stdout == "8000000\n"
     # Input that nobody reads is no error.
     assert (sb.commands.run("exit 0", input=b"x" * 1_000_000)).ok
 

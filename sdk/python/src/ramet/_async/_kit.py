@@ -23,6 +23,7 @@ from typing import (
     Generic,
     Iterable,
     Optional,
+    Protocol,
     Type,
     TypeVar,
     Union,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 C = TypeVar("C")
+S = TypeVar("S", bound="Closable")
 
 Source = AsyncGenerator[T, None]
 
@@ -99,8 +101,9 @@ class Background:
         await asyncio.shield(self._task)
 
     async def stop(self, interrupt: Callable[[], Awaitable[None]]) -> None:
-        """Ends the work. Interrupt is not needed here: a task can be cancelled."""
+        """Ends the work: a task is cancelled. One that ends itself only has its read interrupted."""
         if self._task is asyncio.current_task():
+            await interrupt()
             return
         self._task.cancel()
         try:
@@ -156,14 +159,19 @@ class LocalFile:
         await asyncio.to_thread(self._file.close)
 
 
-class Shared(Generic[C]):
+class Closable(Protocol):
+    @property
+    def closed(self) -> bool: ...
+
+
+class Shared(Generic[S]):
     """One object for each key in each event loop, made at its first use."""
 
     def __init__(self) -> None:
-        self._loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Dict[object, C]]" = weakref.WeakKeyDictionary()
+        self._loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Dict[object, S]]" = weakref.WeakKeyDictionary()
 
-    def get(self, key: object, make: Callable[[], C]) -> C:
+    def get(self, key: object, make: Callable[[], S]) -> S:
         objects = self._loops.setdefault(asyncio.get_running_loop(), {})
-        if key not in objects:
+        if key not in objects or objects[key].closed:
             objects[key] = make()
         return objects[key]

@@ -61,6 +61,11 @@ class AsyncRamet:
         make: Callable[[], AsyncRamet] = lambda: AsyncRamet()  # noqa: E731
         return _shared.get(key, make)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed. The shared one is made anew then."""
+        return self.transport.closed
+
     async def close(self) -> None:
         """Closes its connections. Sandboxes go on."""
         await self.transport.close()

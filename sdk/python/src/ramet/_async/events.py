@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import AsyncIterator, Optional, Tuple, Union
 
 from .. import errors
-from .._codec import DecodeError, decode
+from .._codec import decode
 from .._generated import models as m
 from .._generated import operations as op
 from ._kit import Source, sleep
@@ -82,5 +82,5 @@ def _read(kind: str, data: str) -> m.SandboxEvent:
             )
         event: m.SandboxEvent = decode(m.SandboxEvent, value)
         return event
-    except (DecodeError, ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError) as e:
         raise errors.ServerError(f"an event cannot be read: {e}", code="unreadable_answer") from e

@@ -67,7 +67,8 @@ class AsyncPtyHandle:
                 await emit(on_data, data)
 
     def call_back(self, on_data: Callback[bytes]) -> None:
-        """Calls back with what it shows from now on, beside the caller; ``wait`` is then for its end alone."""
+        """Calls back with what it shows from now on, beside the caller; ``wait`` is then for its end alone, and
+        raises what a callback raised."""
         holder = self._renew()
         self._background = Background(lambda: self._drain(holder, on_data))
 

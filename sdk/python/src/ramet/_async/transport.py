@@ -16,8 +16,8 @@ from typing import Any, AsyncIterator, Generic, List, Optional, Sequence, Tuple,
 import httpx
 
 from .. import errors
-from .._calls import Call, Request
-from .._codec import DecodeError, as_object, decode, encode
+from .._calls import Call, Raw, Request
+from .._codec import as_object, decode, encode
 from .._config import LOCAL_NAME, Config
 from .._version import __version__
 from ._kit import Content, Source, pieces
@@ -30,13 +30,14 @@ MAX_REST = 64 << 10
 
 
 def socket_options() -> "List[Tuple[int, int, int]]":
-    """No waiting for more to send, and a peer that is gone is noticed within a minute."""
+    """No waiting for more to send, and a peer that is gone is noticed: within a minute, or in five when something
+    was on its way to it. A shorter time for that would also end an upload that somebody takes slowly."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (
         ("TCP_KEEPIDLE" if sys.platform != "darwin" else "TCP_KEEPALIVE", 15),
         ("TCP_KEEPINTVL", 5),
         ("TCP_KEEPCNT", 4),
-        ("TCP_USER_TIMEOUT", 35_000),
+        ("TCP_USER_TIMEOUT", 300_000),
     ):
         if hasattr(socket, name):
             options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
@@ -51,14 +52,15 @@ class AsyncTransport:
     ) -> None:
         self.config = config
         self._stream_timeout = stream_timeout
-        self._plain = httpx.Timeout(connect=connect_timeout, read=request_timeout, write=stream_timeout, pool=None)
-        self._stream = httpx.Timeout(connect=connect_timeout, read=None, write=stream_timeout, pool=None)
+        self._plain = httpx.Timeout(connect=connect_timeout, read=request_timeout, write=None, pool=None)
+        self._stream = httpx.Timeout(connect=connect_timeout, read=None, write=None, pool=None)
         headers = {"User-Agent": f"ramet-python/{__version__}"}
         if config.api_key:
             headers["Authorization"] = f"Bearer {config.api_key}"
         if not wake:
             headers["X-Ramet-Wake"] = "never"
-        verify: "ssl.SSLContext | bool" = config.ssl_context() if config.url.startswith("https:") else True
+        # Without TLS there is nothing to verify; reading the authorities would take longer than a create.
+        verify: "ssl.SSLContext | bool" = config.ssl_context() if config.url.startswith("https:") else False
         try:
             transport = httpx.AsyncHTTPTransport(
                 verify=verify,
@@ -71,6 +73,10 @@ class AsyncTransport:
             raise errors.ConfigurationError(f"the proxy of the environment cannot be used: {e}") from e
         self._http = httpx.AsyncClient(transport=transport, headers=headers, trust_env=False)
         self._extensions = {"sni_hostname": LOCAL_NAME} if config.local_certificate else {}
+
+    @property
+    def closed(self) -> bool:
+        return self._http.is_closed
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -86,7 +92,7 @@ class AsyncTransport:
                 return body.decode(errors="replace")  # type: ignore[return-value]
             value: T = decode(call.answer, json.loads(body))
             return value
-        except (DecodeError, ValueError) as e:
+        except (errors.DecodeError, ValueError) as e:
             raise errors.ServerError(
                 f"{self.config.url} answered {call.operation} with what cannot be read: {e}",
                 code="unreadable_answer",
@@ -101,9 +107,11 @@ class AsyncTransport:
         """Makes a call whose answer is a stream."""
         response = await self._send(request, content, self._stream)
         # Before the answer begins a sandbox may wake or boot, which takes as long as it takes. From here on the
-        # server says something every 10 seconds. httpx has no way to say that, but looks here when the body begins.
-        timeouts: Any = response.request.extensions["timeout"]
-        timeouts["read"] = self._stream_timeout
+        # server says something every 10 seconds, but in the bytes of files. httpx has no way to say that, but looks
+        # here when the body begins.
+        if not isinstance(request, Raw):
+            timeouts: Any = response.request.extensions["timeout"]
+            timeouts["read"] = self._stream_timeout
         return AsyncAnswer(self, response)
 
     async def upgrade(self, request: Request) -> httpx.Response:
@@ -139,6 +147,8 @@ class AsyncTransport:
                 response = await self._http.send(out, stream=True)
             except (httpx.TransportError, ssl.SSLError) as e:
                 error = self.failure(e)
+                if content is not None and isinstance(error, errors.ConnectionError) and error.may_have_run:
+                    error.hint = "the server may have refused it before all of it was sent; look before you repeat it"
                 if repeatable and isinstance(error, errors.ConnectionError) and error.may_have_run:
                     repeatable = False  # once
                     continue
@@ -156,7 +166,7 @@ class AsyncTransport:
             async for chunk in response.aiter_bytes():
                 out += chunk
                 if len(out) > MAX_JSON:
-                    raise DecodeError(f"it is longer than {MAX_JSON >> 20} MiB")
+                    raise errors.DecodeError(f"it is longer than {MAX_JSON >> 20} MiB")
         except httpx.TransportError as e:
             raise self.failure(e) from e
         return bytes(out)
@@ -242,7 +252,7 @@ class AsyncAnswer:
             pending.append(chunk[start:])
             size += len(chunk) - start
             if size > MAX_LINE:
-                raise DecodeError(f"a line of the stream is longer than {MAX_LINE >> 20} MiB")
+                raise errors.DecodeError(f"a line of the stream is longer than {MAX_LINE >> 20} MiB")
 
     async def objects(self) -> AsyncIterator[Any]:
         """The JSON objects of a stream of lines. Its end is an error: whoever reads stops at the last event."""
@@ -263,7 +273,7 @@ class AsyncAnswer:
         try:
             out: T = decode(kind, value)
             return out
-        except DecodeError as e:
+        except errors.DecodeError as e:
             raise errors.ServerError(f"{self._transport.config.url} sent what cannot be read: {e}", code="unreadable_answer") from e
 
     async def finish(self) -> None:

@@ -108,6 +108,9 @@ class LocalFile:
 
 
 class Closable(Protocol):
+    @property
+    def closed(self) -> bool: ...
+
     def close(self) -> None: ...
 
 
@@ -131,6 +134,6 @@ class Shared(Generic[C]):
         with self._lock:
             if self._pid != os.getpid():
                 self._pid, self._objects = os.getpid(), {}
-            if key not in self._objects:
+            if key not in self._objects or self._objects[key].closed:
                 self._objects[key] = make()
             return self._objects[key]

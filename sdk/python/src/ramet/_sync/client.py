@@ -62,6 +62,11 @@ class Ramet:
         make: Callable[[], Ramet] = lambda: Ramet()  # noqa: E731
         return _shared.get(key, make)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed. The shared one is made anew then."""
+        return self.transport.closed
+
     def close(self) -> None:
         """Closes its connections. Sandboxes go on."""
         self.transport.close()

@@ -100,7 +100,8 @@ class Processes:
                     for line in answer.objects():
                         failures = 0
                         event = read_event(line, run_id)
-                        seq = int(line.get("seq", from_seq))
+                        number = line.get("seq")
+                        seq = number if isinstance(number, int) else from_seq
                         from_seq, latest = seq + 1, False
                         if isinstance(event, Exit):
                             answer.finish()
@@ -194,7 +195,8 @@ class CommandHandle:
                     emit(on_stderr, event.text)
 
     def call_back(self, on_stdout: Optional[Callback[str]], on_stderr: Optional[Callback[str]]) -> None:
-        """Calls back with what it says from now on, beside the caller; ``wait`` is then for its end alone."""
+        """Calls back with what it says from now on, beside the caller; ``wait`` is then for its end alone, and
+        raises what a callback raised."""
         holder = self._renew()
         self._background = Background(lambda: self._drain(holder, on_stdout, on_stderr))
 
