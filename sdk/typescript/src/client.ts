@@ -59,7 +59,7 @@ type BodyIn<O> = O extends { requestBody: { content: { 'application/json': infer
 export type Init<M extends Method, P extends PathsWith<M>> = PathIn<Operation<P, M>> &
   QueryIn<Operation<P, M>> &
   BodyIn<Operation<P, M>> &
-  CallOptions & { idempotencyKey?: string; headers?: Record<string, string> }
+  CallOptions & { idempotencyKey?: string; headers?: Record<string, string>; answerTimeout?: number }
 
 interface AnyInit extends CallOptions {
   path?: Record<string, string | number>
@@ -67,6 +67,7 @@ interface AnyInit extends CallOptions {
   body?: unknown
   idempotencyKey?: string
   headers?: Record<string, string>
+  answerTimeout?: number
 }
 
 /** An open answer. */
@@ -139,7 +140,8 @@ export class ApiClient {
 
   async #open(method: Method, path: string, init: AnyInit = {}, webSocket = false): Promise<TransportResponse> {
     const headers: Record<string, string> = { ...this.#headers, ...init.headers }
-    const request: TransportRequest = { method: method.toUpperCase(), url: this.url + fill(path, init), headers, answerTimeout: this.#answerTimeout }
+    const answerTimeout = init.answerTimeout === undefined ? this.#answerTimeout : milliseconds('answerTimeout', init.answerTimeout)
+    const request: TransportRequest = { method: method.toUpperCase(), url: this.url + fill(path, init), headers, answerTimeout }
     if (webSocket) request.webSocket = true
     if (init.signal) request.signal = init.signal
     if (init.idempotencyKey !== undefined) headers['idempotency-key'] = init.idempotencyKey

@@ -183,6 +183,11 @@ test('commands: text, lists, failures, checks', async () => {
   assert.equal((await sb.commands.run('tr a-z A-Z', { input: 'shout' })).stdout, 'SHOUT')
   assert.equal((await sb.commands.run(['wc', '-c'], { input: new Blob(['x'.repeat(1 << 20)]) })).stdout.trim(), String(1 << 20))
   assert.equal((await sb.commands.run('exit 0', { input: 'x'.repeat(1 << 20) })).ok, true)
+  async function* failing() {
+    yield 'a'
+    throw new Error('the source is empty')
+  }
+  await assert.rejects(soon(sb.commands.run('cat', { input: failing() }), 'the failure'), /the source is empty/)
   const seen: string[] = []
   await sb.commands.run('echo a; echo b >&2', { onStdout: (t) => void seen.push(t), onStderr: (t) => void seen.push(t) })
   assert.deepEqual(seen.sort(), ['a\n', 'b\n'])
