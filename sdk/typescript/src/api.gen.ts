@@ -848,7 +848,7 @@ export interface paths {
          * Follow what changes in a directory
          * @description Streams `FileChange` lines until the client goes away. The first is `started`: whatever changes after it is told. With `recursive`
          *     that includes directories that are made, or moved there, later, and what was put into them before anybody could look.
-         *     What the user may not read is not told. A program that makes more changes than can be passed on causes an `overflow`: list
+         *     What the user may not read is not told. A file that is uploaded is told when it is whole, as `create` and `write`. A program that makes more changes than can be passed on causes an `overflow`: list
          *     the directory again then. At most 8192 directories are watched (429, `guest_exhausted`). The sandbox is in use while this call is open.
          */
         get: operations["watchFiles"];

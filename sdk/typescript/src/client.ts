@@ -6,7 +6,7 @@ import type { paths } from './api.gen.js'
 import { ConfigurationError, ConnectionError, errorOf, RametError } from './errors.js'
 import type { Fetch } from './platform/web.js'
 import { FetchTransport } from './platform/web.js'
-import type { ByteStream, Data, Transport, TransportOptions, TransportRequest, TransportResponse } from './transport.js'
+import type { ByteStream, Data, MessageStream, Transport, TransportOptions, TransportRequest, TransportResponse } from './transport.js'
 
 export type { Fetch }
 
@@ -59,7 +59,7 @@ type BodyIn<O> = O extends { requestBody: { content: { 'application/json': infer
 export type Init<M extends Method, P extends PathsWith<M>> = PathIn<Operation<P, M>> &
   QueryIn<Operation<P, M>> &
   BodyIn<Operation<P, M>> &
-  CallOptions & { idempotencyKey?: string; headers?: Record<string, string> }
+  CallOptions & { idempotencyKey?: string; headers?: Record<string, string>; answerTimeout?: number }
 
 interface AnyInit extends CallOptions {
   path?: Record<string, string | number>
@@ -67,6 +67,7 @@ interface AnyInit extends CallOptions {
   body?: unknown
   idempotencyKey?: string
   headers?: Record<string, string>
+  answerTimeout?: number
 }
 
 /** An open answer. */
@@ -130,9 +131,18 @@ export class ApiClient {
     return this.#open(method, path, init as AnyInit | undefined)
   }
 
-  async #open(method: Method, path: string, init: AnyInit = {}): Promise<OpenAnswer> {
+  /** Opens a WebSocket. */
+  async connect<P extends PathsWith<'get'>>(path: P, init: Init<'get', P>): Promise<MessageStream> {
+    const { messages } = await this.#open('get', path, init as unknown as AnyInit, true)
+    if (messages) return messages
+    throw notRamet(this.url, 200, undefined)
+  }
+
+  async #open(method: Method, path: string, init: AnyInit = {}, webSocket = false): Promise<TransportResponse> {
     const headers: Record<string, string> = { ...this.#headers, ...init.headers }
-    const request: TransportRequest = { method: method.toUpperCase(), url: this.url + fill(path, init), headers, answerTimeout: this.#answerTimeout }
+    const answerTimeout = init.answerTimeout === undefined ? this.#answerTimeout : milliseconds('answerTimeout', init.answerTimeout)
+    const request: TransportRequest = { method: method.toUpperCase(), url: this.url + fill(path, init), headers, answerTimeout }
+    if (webSocket) request.webSocket = true
     if (init.signal) request.signal = init.signal
     if (init.idempotencyKey !== undefined) headers['idempotency-key'] = init.idempotencyKey
     if (init.body !== undefined) {
@@ -141,7 +151,7 @@ export class ApiClient {
       if (!raw) headers['content-type'] = 'application/json'
     }
     const answer = await this.#send(request, method === 'get' || (init.idempotencyKey !== undefined && typeof request.body !== 'object'))
-    if (answer.status >= 200 && answer.status < 300) return answer
+    if ((answer.status >= 200 && answer.status < 300) || answer.messages) return answer
     throw await failure(this.url, answer)
   }
 

@@ -148,10 +148,13 @@ export async function sendSignal(api: ApiClient, id: string, process: string, si
   } catch (err) {
     // It has ended, or that is so long ago that it is forgotten; a sandbox that is gone is another matter.
     if (err instanceof NotFoundError && !err.code.startsWith('sandbox_')) return false
-    if (err instanceof ConflictError && err.code === 'failed_precondition') return false
+    if (err instanceof ConflictError && (err.code === 'failed_precondition' || err.code === 'process_ended')) return false
     throw err
   }
 }
+
+/** In seconds; timers take no more. */
+const forever = 2_000_000
 
 /** @internal */
 export async function sendInput(api: ApiClient, id: string, process: string, data: Data, eof: boolean, options: CallOptions): Promise<number> {
@@ -160,6 +163,8 @@ export async function sendInput(api: ApiClient, id: string, process: string, dat
     query: { eof },
     body: data,
     headers: { 'content-type': 'application/octet-stream' },
+    // A program reads when it likes.
+    answerTimeout: forever,
     ...options,
   })
   return bytes
@@ -224,20 +229,24 @@ export class Commands {
     })
     const result = new CommandResult(answer.header('x-run-id') ?? '')
     let written: Promise<unknown> | undefined
-    let failure: unknown
-    for await (const { event } of runEvents(answer)) {
-      if (input !== undefined && event.type === 'started') {
-        // A command that does not read all of it has that right; any other failure ends it.
-        written = sendInput(this.#api, this.#id, event.runId, input, true, rest).catch((err: unknown) => {
-          if (err instanceof ConflictError || err instanceof NotFoundError) return
-          failure = err
-          answer.body.cancel()
-        })
+    let failure: { cause: unknown } | undefined
+    try {
+      for await (const { event } of runEvents(answer)) {
+        if (input !== undefined && event.type === 'started') {
+          // A command that does not read all of it has that right; any other failure ends it.
+          written = sendInput(this.#api, this.#id, event.runId, input, true, rest).catch((cause: unknown) => {
+            if (cause instanceof ConflictError || cause instanceof NotFoundError) return
+            failure = { cause }
+            answer.body.cancel()
+          })
+        }
+        await result.add(event, options)
       }
-      await result.add(event, options)
+      await written
+    } catch (err) {
+      throw failure ? failure.cause : err
     }
-    await written
-    if (failure !== undefined) throw failure
+    if (failure) throw (failure as { cause: unknown }).cause
     return options.check ? result.check() : result
   }
 

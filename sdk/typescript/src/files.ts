@@ -6,7 +6,7 @@ import type { ApiClient, CallOptions, OpenAnswer } from './client.js'
 import { readBytes, readText } from './client.js'
 import { known, model } from './convert.js'
 import { ConnectionError, NotFoundError, RametError, streamErrorOf } from './errors.js'
-import { ndjson, silence, within } from './lines.js'
+import { ndjson, silence } from './lines.js'
 import type { Extracted, FileInfo } from './models.gen.js'
 import type { ByteStream, Data } from './transport.js'
 
@@ -45,8 +45,6 @@ export interface FileOverflow {
 
 export type FileEvent = FileChange | FileOverflow
 
-/** How long a download may stand still, in milliseconds. */
-const stalled = 300_000
 /** How many files writeMany writes at a time. */
 const parallel = 8
 
@@ -70,9 +68,8 @@ export class Files {
   async read(path: string, options: FileOptions & { format?: 'text' | 'bytes' | 'stream' } = {}): Promise<string | Uint8Array | ReadableStream<Uint8Array>> {
     const { format = 'text', user, ...rest } = options
     const answer = await this.#api.open('get', '/v1/sandboxes/{id}/files', { path: { id: this.#id }, query: known({ path, user }), ...rest })
-    const body = within(answer.body, stalled)
-    if (format === 'stream') return readable(body, answer.body)
-    return format === 'bytes' ? readBytes(body) : readText(body)
+    if (format === 'stream') return readable(answer.body)
+    return format === 'bytes' ? readBytes(answer.body) : readText(answer.body)
   }
 
   /** Writes a file as a whole or not at all. Streams are sent as they come (in browsers they are collected first). */
@@ -176,14 +173,14 @@ export class Files {
   async download(remote: string, local: string, options: FileOptions = {}): Promise<number> {
     const { user, ...rest } = options
     const answer = await this.#api.open('get', '/v1/sandboxes/{id}/files', { path: { id: this.#id }, query: known({ path: remote, user }), ...rest })
-    return platform.writeLocal(local, within(answer.body, stalled))
+    return platform.writeLocal(local, answer.body)
   }
 
   /** A file or directory as a tar, as it comes. */
   async readArchive(path: string, options: FileOptions = {}): Promise<ReadableStream<Uint8Array>> {
     const { user, ...rest } = options
     const answer = await this.#api.open('get', '/v1/sandboxes/{id}/archive', { path: { id: this.#id }, query: known({ path, user }), ...rest })
-    return readable(within(answer.body, stalled), answer.body)
+    return readable(answer.body)
   }
 
   /** Unpacks a tar into a directory, which is made when it is missing. */
@@ -287,7 +284,8 @@ function octal(mode: number | string | undefined): string | undefined {
 }
 
 /** readable makes a stream of the platform of a body, as fast as it is read. */
-function readable(chunks: AsyncGenerator<Uint8Array, void, undefined>, body: ByteStream): ReadableStream<Uint8Array> {
+function readable(body: ByteStream): ReadableStream<Uint8Array> {
+  const chunks = body[Symbol.asyncIterator]()
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller) {

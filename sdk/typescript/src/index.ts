@@ -6,7 +6,7 @@
  * @packageDocumentation
  */
 
-export { Sandbox, Ports } from './sandbox.js'
+export { Sandbox } from './sandbox.js'
 export type { AtEnd, ClientOption, CreateOptions, ListOptions, RunOptions, UpdateOptions } from './sandbox.js'
 export { Ramet, AllCheckpoints, Keys, Projects, Spaces, Templates } from './ramet.js'
 export type { BuildProgress, ProjectSettings, SpaceRef } from './ramet.js'
@@ -23,6 +23,7 @@ export type { Callback, Chart, ExecutionCallbacks, ExecutionEvent, Exit, ExitRea
 export { Files, FileWatch } from './files.js'
 export type { FileChange, FileEvent, FileOptions, FileOverflow, WriteFileOptions, WriteOptions } from './files.js'
 export type * from './models.gen.js'
+export { PortConnection, Ports } from './ports.js'
 export { Pty, PtyHandle } from './pty.js'
 export type { PtyOptions } from './pty.js'
 export { Checkpoints } from './state.js'

@@ -13,6 +13,7 @@ import type { ExecutionCallbacks, ExecutionEvent } from './execution.js'
 import { Execution, runEvents } from './execution.js'
 import { Files } from './files.js'
 import type { Diff, EgressPolicy, Lineage, Metrics, SandboxEvent, SandboxInfo } from './models.gen.js'
+import { Ports } from './ports.js'
 import { Pty } from './pty.js'
 import { Ramet } from './ramet.js'
 import { Checkpoints, type CheckpointRef, checkpointId, pages, pageSize } from './state.js'
@@ -343,24 +344,6 @@ export class Sandbox implements AsyncDisposable {
   async previewUrl(port: number, options: CallOptions = {}): Promise<string> {
     const { protocol } = new URL(this.client.api.url)
     return `${protocol}//${await this.getHost(port, options)}`
-  }
-}
-
-/** `sandbox.ports`. */
-export class Ports {
-  readonly #client: Ramet
-  readonly #id: string
-
-  /** @internal */
-  constructor(client: Ramet, id: string) {
-    this.#client = client
-    this.#id = id
-  }
-
-  /** The ports on which something listens. */
-  async list(options: CallOptions = {}): Promise<number[]> {
-    const { ports } = await this.#client.api.request('get', '/v1/sandboxes/{id}/ports', { path: { id: this.#id }, ...options })
-    return ports
   }
 }
 

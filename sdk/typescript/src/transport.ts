@@ -18,6 +18,8 @@ export interface TransportRequest {
   signal?: AbortSignal
   /** Milliseconds until the head of the answer has to be there. It does not run while the body is sent. */
   answerTimeout: number
+  /** Ask for a WebSocket. Not where there is only fetch. */
+  webSocket?: boolean
 }
 
 /** A body that is read once. Leaving the iteration early, or cancel, ends the connection. */
@@ -25,10 +27,18 @@ export interface ByteStream extends AsyncIterable<Uint8Array> {
   cancel(): void
 }
 
+/** Messages of a WebSocket. */
+export interface MessageStream extends AsyncIterable<Uint8Array> {
+  send(data: Uint8Array): Promise<void>
+  close(): void
+}
+
 export interface TransportResponse {
   status: number
   header(name: string): string | undefined
   body: ByteStream
+  /** With status 101. */
+  messages?: MessageStream
 }
 
 /** It rejects with a ConnectionError, a TimeoutError or the signal's reason. */

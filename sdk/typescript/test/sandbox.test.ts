@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
@@ -181,6 +183,11 @@ test('commands: text, lists, failures, checks', async () => {
   assert.equal((await sb.commands.run('tr a-z A-Z', { input: 'shout' })).stdout, 'SHOUT')
   assert.equal((await sb.commands.run(['wc', '-c'], { input: new Blob(['x'.repeat(1 << 20)]) })).stdout.trim(), String(1 << 20))
   assert.equal((await sb.commands.run('exit 0', { input: 'x'.repeat(1 << 20) })).ok, true)
+  async function* failing() {
+    yield 'a'
+    throw new Error('the source is empty')
+  }
+  await assert.rejects(soon(sb.commands.run('cat', { input: failing() }), 'the failure'), /the source is empty/)
   const seen: string[] = []
   await sb.commands.run('echo a; echo b >&2', { onStdout: (t) => void seen.push(t), onStderr: (t) => void seen.push(t) })
   assert.deepEqual(seen.sort(), ['a\n', 'b\n'])
@@ -472,4 +479,31 @@ test('attributes of files, deadlines, hosts of previews', async () => {
   assert.equal((await ends.update({ endsIn: 0 })).endsAt, undefined)
   await ends.delete()
   await assert.rejects(sb.getHost(0), InvalidRequestError)
+})
+
+test('connections to ports: both directions, half-closed, refused, closed', async (t) => {
+  // The ports of these machines are those of this host.
+  const echo = createServer({ allowHalfOpen: true }, (socket) => {
+    socket.on('error', () => {})
+    socket.write('hello ')
+    socket.pipe(socket)
+  }).listen(0, '127.0.0.1')
+  t.after(() => echo.close())
+  await once(echo, 'listening')
+  const { port } = echo.address() as AddressInfo
+  assert.ok((await sb.ports.list()).includes(port))
+  const big = Buffer.alloc(3 << 20, 'abc')
+  const connection = await sb.ports.connect(port)
+  const sent = connection.send(big).then(() => connection.sendEof())
+  const got = Buffer.concat(await soon(collect(connection), 'the echo'))
+  await sent
+  assert.ok(got.subarray(0, 6).toString() === 'hello ' && got.subarray(6).equals(big))
+  {
+    await using second = await sb.ports.connect(port)
+    for await (const part of second) {
+      assert.equal(Buffer.from(part).toString(), 'hello ')
+      break
+    }
+  }
+  await assert.rejects(sb.ports.connect(1), (err) => err instanceof ConflictError && err.code === 'port_closed')
 })

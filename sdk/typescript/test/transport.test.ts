@@ -5,6 +5,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type RequestListener, type Server as HttpServer } from 'node:http'
 import { type AddressInfo, createServer as createTcpServer, Socket } from 'node:net'
+import { createHash } from 'node:crypto'
 import { createInterface } from 'node:readline'
 import { test, type TestContext } from 'node:test'
 
@@ -334,4 +335,43 @@ test('a program ends although connections are kept', async (t) => {
   const [code] = await soon(once(child, 'close') as Promise<[number]>, 'the end of the program')
   assert.equal(code, 0)
   assert.ok(performance.now() - begin < 20_000)
+})
+
+test('WebSockets that are none, or break, are told', async (t) => {
+  let accept = (key: string) => createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64')
+  let frames: Buffer[] = []
+  const { url, server } = await serve(t, (_, res) => {
+    res.writeHead(409, { 'content-type': 'application/json' }).end('{"error":"nothing listens","code":"port_closed","request_id":"r"}')
+  })
+  server.on('upgrade', (req, socket) => {
+    socket.on('error', () => {})
+    t.after(() => socket.destroy())
+    socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept(String(req.headers['sec-websocket-key']))}\r\n\r\n`)
+    for (const frame of frames) socket.write(frame)
+    if (frames.length > 0) socket.end()
+    else socket.on('data', (d) => socket.write(Buffer.concat([Buffer.from([0x82, 1, d.length & 0x7f]), Buffer.from([0x88, 2, 3, 0xe8])])))
+  })
+  const { ports } = sandboxOf(client(url))
+  const text = async () => Buffer.concat(await soon(collect(await ports.connect(1)), 'the end')).toString()
+
+  // In pieces, with a ping between them, and closed in order.
+  frames = [Buffer.from([0x02, 1, 0x61]), Buffer.from([0x89, 0]), Buffer.from([0x80, 1]), Buffer.from('b'), Buffer.from([0x88, 2, 3, 0xe8])]
+  assert.equal(await text(), 'ab')
+  frames = [Buffer.concat([Buffer.from([0x88, 2 + 16, 3, 0xf3]), Buffer.from('connection_reset')])]
+  await assert.rejects(text(), (err) => err instanceof ConnectionError && err.code === 'connection_reset')
+  frames = [Buffer.from([0x82, 5, 1])]
+  await assert.rejects(text(), (err) => err instanceof ConnectionError && err.code === 'connection_lost')
+  for (const bad of [[0x82, 0x81, 0, 0, 0, 0, 0], [0xc2, 0], [0x82, 127, 0, 0, 1, 0, 0, 0, 0, 0]]) {
+    frames = [Buffer.from(bad)]
+    await assert.rejects(text(), (err) => err instanceof RametError && err.code === 'bad_stream')
+  }
+  frames = []
+  const open = await ports.connect(1)
+  await open.send('x')
+  assert.equal((await soon(collect(open), 'the answer')).length, 1)
+  await assert.rejects(open.send('y'), ConnectionError)
+  accept = () => 'nonsense'
+  await assert.rejects(ports.connect(1), (err) => err instanceof RametError && err.code === 'not_ramet')
+  server.removeAllListeners('upgrade')
+  await assert.rejects(ports.connect(1), (err) => err instanceof RametError && err.code === 'port_closed')
 })

@@ -11,9 +11,10 @@ import { join, resolve } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 
-import { ConfigurationError, ConnectionError, TimeoutError } from '../errors.js'
+import { ConfigurationError, ConnectionError, RametError, TimeoutError } from '../errors.js'
 import type { ByteStream, Data, LocalServer, Platform, Transport, TransportOptions, TransportRequest, TransportResponse } from '../transport.js'
 import { version } from '../version.js'
+import { acceptOf, newKey, WebSocketStream } from './websocket.js'
 
 /** How long a connection is kept for the next call, in milliseconds. The server keeps it for 2 minutes. */
 const idle = 60_000
@@ -60,6 +61,8 @@ class NodeTransport implements Transport {
       const headers: Record<string, string> = { ...request.headers }
       const { chunk, stream, length } = bodyOf(request.body)
       if (length !== undefined) headers['content-length'] = String(length)
+      const key = newKey()
+      if (request.webSocket) Object.assign(headers, { connection: 'Upgrade', upgrade: 'websocket', 'sec-websocket-version': '13', 'sec-websocket-key': key })
 
       const req = this.#request(request.url, { method: request.method, headers, agent: this.#agent })
       let connected = false
@@ -129,6 +132,17 @@ class NodeTransport implements Transport {
       req.on('error', (err: NodeJS.ErrnoException) => {
         if (answered) return
         fail(connected ? lost(this.#options.base, err) : unreachable(this.#options.base, reason(err), err))
+      })
+      req.on('upgrade', (r, socket, head) => {
+        answered = true
+        settle()
+        signal?.removeEventListener('abort', onAbort)
+        if (!request.webSocket || r.headers['sec-websocket-accept'] !== acceptOf(key)) {
+          socket.destroy()
+          reject(new RametError(`${this.#options.base} answered with another protocol`, { code: 'not_ramet', hint: 'see whether RAMET_URL or url is right' }))
+          return
+        }
+        resolve({ status: 101, header: () => undefined, body: { cancel() {}, async *[Symbol.asyncIterator]() {} }, messages: new WebSocketStream(socket, head) })
       })
       req.on('response', (r) => {
         answered = true

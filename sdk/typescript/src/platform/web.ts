@@ -18,6 +18,9 @@ export class FetchTransport implements Transport {
   close(): void {}
 
   async send(request: TransportRequest): Promise<TransportResponse> {
+    if (request.webSocket) {
+      throw new UnsupportedError('ports cannot be connected from here, since a WebSocket of a page can send no key', { code: 'no_web_socket', hint: 'use previewUrl' })
+    }
     request.signal?.throwIfAborted()
     const stop = new AbortController()
     const onAbort = () => stop.abort(request.signal?.reason)
