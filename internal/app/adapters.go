@@ -288,7 +288,11 @@ func (a *App) lookup(name string) (image.Artifact, error) {
 }
 
 func asWorkerTemplate(built image.Artifact) worker.Template {
-	return worker.Template{Name: built.Name, Hash: built.Hash, Dir: built.Dir, Image: built.Image(), Env: image.GuestEnv()}
+	t := worker.Template{Name: built.Name, Hash: built.Hash, Dir: built.Dir, Image: built.Image(), Env: image.GuestEnv()}
+	for _, w := range built.Manifest.Definition.WarmUp {
+		t.WarmUp = append(t.WarmUp, worker.Code{Language: w.Language, Code: w.Code})
+	}
+	return t
 }
 
 // poolConfig is what the settings keep ready: the default shape of the server's

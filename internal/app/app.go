@@ -76,6 +76,7 @@ func builders() []part {
 
 // assemble opens parts in order. On error everything is undone.
 func assemble(ctx context.Context, cfg config.Server, version string, parts []part) (_ *App, err error) {
+	cfg.Template = image.Canonical(cfg.Template)
 	a := &App{cfg: cfg, log: newLogger(cfg), version: version}
 	defer func() {
 		if err != nil {
@@ -215,6 +216,8 @@ func (a *App) openControl(ctx context.Context) error {
 		Region:       a.cfg.Region,
 		Node:         a.cfg.Node,
 		HostMemoryMB: memory,
+		Builtin:      image.Builtin(),
+		Aliases:      image.Aliases(),
 		Quota: sandbox.Quota{
 			Sandboxes: a.cfg.MaxSandboxes, MemoryMB: a.cfg.MaxMemoryMB, DiskMB: a.cfg.MaxDiskMB,
 		},

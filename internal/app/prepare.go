@@ -32,11 +32,10 @@ func Prepare(ctx context.Context, cfg config.Server) (err error) {
 // buildTemplate builds a template with the golden snapshot of the default shape,
 // or finds them there.
 func (a *App) buildTemplate(ctx context.Context, name string) (image.Artifact, error) {
-	if name != image.DefaultName {
-		return image.Artifact{}, sandbox.Errorf(sandbox.NotFound, "template_not_found",
-			"there is no template definition %q; this version knows only %q", name, image.DefaultName)
+	def, err := image.Find(name)
+	if err != nil {
+		return image.Artifact{}, err
 	}
-	def := image.Default()
 	if a.cfg.GuestCA != string(image.GuestCAHost) {
 		def.GuestCA = image.GuestCANone
 	}
@@ -47,7 +46,7 @@ func (a *App) buildTemplate(ctx context.Context, name string) (image.Artifact, e
 	if err := a.decideAccel(ctx, built); err != nil {
 		return built, err
 	}
-	template, err := a.workerTemplate(name)
+	template, err := a.workerTemplate(def.Name)
 	if err != nil {
 		return built, err
 	}

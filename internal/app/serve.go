@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"ramet.dev/ramet/internal/compat/e2b"
@@ -18,6 +19,7 @@ import (
 	"ramet.dev/ramet/internal/compat/e2b/interpreter"
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/httpapi"
+	"ramet.dev/ramet/internal/image"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/tlscert"
 )
@@ -149,6 +151,13 @@ func (a *App) requireKey(ctx context.Context) error {
 		"%s can be reached from other machines and no API key exists yet: start on 127.0.0.1 first and run 'ramet keys create'", a.cfg.Listen)
 }
 
+// laterTemplates are those that are built while the server serves.
+func (a *App) laterTemplates() []string {
+	return slices.DeleteFunc(slices.Clone(a.cfg.Templates), func(name string) bool {
+		return image.Canonical(name) == image.Canonical(a.cfg.Template)
+	})
+}
+
 // URL is where the server is reached from this host.
 func (a *App) URL() string { return config.ListenURL(a.ln.Addr().String(), a.cfg.TLS.Enabled()) }
 
@@ -246,6 +255,9 @@ func (a *App) Run(ctx context.Context) error {
 	go func() { failed <- serve() }()
 	if a.certs != nil {
 		a.certs.Start() // authorities call the listener, which is open
+	}
+	if err := a.control.BuildInBackground(a.laterTemplates()); err != nil {
+		return err
 	}
 	if err := tellManager("READY=1\nSTATUS=Serving at " + a.URL()); err != nil {
 		a.log.Warn("tell the service manager that the server is ready", "err", err)

@@ -104,7 +104,7 @@ func (p *program) completeTemplates(cmd *cobra.Command, _ []string, _ string) ([
 	}
 	var out []string
 	for _, t := range list {
-		out = append(out, t.Name)
+		out = append(append(out, t.Name), deref(t.Aliases)...)
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp
 }

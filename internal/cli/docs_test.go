@@ -56,6 +56,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		v1.Metrics{},
 		v1.HostMetrics{},
 		v1.Template{},
+		v1.TemplateState{},
 		v1.KeyCreated{},
 		v1.Project{},
 		v1.SandboxEvent{},

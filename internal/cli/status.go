@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,7 +32,9 @@ type statusJSON struct {
 	UptimeS   float64        `json:"uptime_s,omitempty"`
 	Sandboxes map[string]int `json:"sandboxes,omitempty"`
 	Capacity  *v1.Capacity   `json:"capacity,omitempty"`
-	Problem   string         `json:"problem,omitempty"`
+	// Templates says "built" of each, or how far its build is.
+	Templates map[string]string `json:"templates,omitempty"`
+	Problem   string            `json:"problem,omitempty"`
 }
 
 func (p *program) statusCommand() *cobra.Command {
@@ -102,6 +107,17 @@ func (p *program) fillStatus(ctx context.Context, c *client.Client, s *statusJSO
 	if s.Capacity, err = c.Capacity(ctx); err != nil {
 		return err
 	}
+	list, err := c.TemplateList(ctx)
+	if err != nil {
+		return err
+	}
+	s.Templates = map[string]string{}
+	for _, t := range list.Templates {
+		s.Templates[t.Name] = "built"
+	}
+	for _, b := range list.Builds {
+		s.Templates[b.Name] = buildState(b)
+	}
 	s.Sandboxes = map[string]int{}
 	for sb, err := range c.Sandboxes(ctx, client.ListFilter{}) {
 		if err != nil {
@@ -134,6 +150,7 @@ func (p *program) printStatus(s statusJSON) error {
 		{"Node", s.Node + ", region " + s.Region},
 		{"Sandboxes", statusCounts(s.Sandboxes)},
 		{"Warm pool", poolStatus(s.Capacity)},
+		{"Templates", templateStatus(s.Templates)},
 		{"Started ahead", waitingStatus(s.Capacity)},
 	}
 	if s.Home != "" {
@@ -186,6 +203,18 @@ func waitingStatus(c *v1.Capacity) string {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d machines for forks and wakes (about 30 MB each)", c.Waiting, c.WaitingSize)
+}
+
+// templateStatus is one line on the templates: what is said only of those that are not built.
+func templateStatus(states map[string]string) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		if state := states[name]; state != "built" {
+			name += " (" + state + ")"
+		}
+		parts = append(parts, name)
+	}
+	return strings.Join(parts, ", ")
 }
 
 func statusCounts(counts map[string]int) string {

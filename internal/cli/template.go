@@ -97,7 +97,8 @@ func (p *program) templateLsCommand() *cobra.Command {
 		Short:   "List templates",
 		Long: `List the templates that are built on the server. SNAPSHOTS are the numbers of
 virtual processors for which a booted machine is kept; others are made when they
-are first asked for.`,
+are first asked for. ALIASES are other names of a template. What is being built,
+or could not be, is listed at the end; 'ramet template build NAME' tries again.`,
 		Example:           "  ramet template ls --json | jq -r '.templates[].hash'",
 		Args:              none,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -106,15 +107,17 @@ are first asked for.`,
 			if err != nil {
 				return err
 			}
-			list, err := c.Templates(ctx)
+			list, err := c.TemplateList(ctx)
 			if err != nil {
 				return fmt.Errorf("list the templates: %w", err)
 			}
 			if asJSON {
-				return printJSON(p.Out, map[string]any{"templates": append([]v1.Template{}, list...)})
+				return printJSON(p.Out, map[string]any{
+					"templates": append([]v1.Template{}, list.Templates...), "builds": append([]v1.TemplateState{}, list.Builds...),
+				})
 			}
-			rows := make([][]string, 0, len(list))
-			for _, t := range list {
+			rows := make([][]string, 0, len(list.Templates)+len(list.Builds))
+			for _, t := range list.Templates {
 				goldens := make([]string, 0, len(t.Goldens))
 				for _, n := range t.Goldens {
 					goldens = append(goldens, fmt.Sprint(n))
@@ -122,13 +125,34 @@ are first asked for.`,
 				if len(goldens) == 0 {
 					goldens = []string{"-"}
 				}
-				rows = append(rows, []string{t.Name, t.Hash[:min(12, len(t.Hash))], byteSize(t.SizeBytes), strings.Join(goldens, ","), age(t.BuiltAt, time.Now())})
+				rows = append(rows, []string{
+					clean(t.Name), t.Hash[:min(12, len(t.Hash))], byteSize(t.SizeBytes), strings.Join(goldens, ","),
+					age(t.BuiltAt, time.Now()), orDash(strings.Join(deref(t.Aliases), ",")), "built",
+				})
 			}
-			return table(p.Out, []string{"NAME", "HASH", "SIZE", "SNAPSHOTS", "AGE"}, rows)
+			for _, b := range list.Builds {
+				rows = append(rows, []string{clean(b.Name), "-", "-", "-", "-", "-", buildState(b)})
+			}
+			return table(p.Out, []string{"NAME", "HASH", "SIZE", "SNAPSHOTS", "AGE", "ALIASES", "STATE"}, rows)
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// buildState says in a few words how far a build is, or why it failed.
+func buildState(b v1.TemplateState) string {
+	if b.State == "failed" {
+		return "failed: " + clean(deref(b.Error))
+	}
+	out := "being built"
+	if step := deref(b.Step); step != "" {
+		out += ": " + clean(step)
+	}
+	if f := deref(b.Fraction); f > 0 {
+		out += fmt.Sprintf(", %.0f %%", 100*f)
+	}
+	return out
 }
 
 func (p *program) templateRmCommand() *cobra.Command {

@@ -68,7 +68,7 @@ at port 80. Commands on this machine need no settings for either.`,
 	cmd.Flags().BoolVar(&o.prepared, "prepared", false, "the host and the template are prepared; just serve")
 	cmd.Flags().MarkHidden("prepared")
 	addSettingFlags(cmd.Flags(), "listen", "domain", "tls_cert", "tls_key", "acme_domain", "acme_email", "acme_ca", "acme_ca_root", "acme_http",
-		"insecure_listen", "no_auth", "driver", "accel", "template", "pool_size", "pool_shapes", "waiting_machines", "allow_private", "guest_ca",
+		"insecure_listen", "no_auth", "driver", "accel", "template", "templates", "pool_size", "pool_shapes", "waiting_machines", "allow_private", "guest_ca",
 		"region", "node", "max_sandboxes", "max_memory_mb", "max_disk_mb",
 		"idle_timeout", "retain_hibernated", "retain_spaces", "retain_checkpoints", "memory_reserve_mb", "disk_reserve_mb",
 		"memory_overcommit", "disk_overcommit", "log_format", "log_level")

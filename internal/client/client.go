@@ -301,12 +301,17 @@ func (c *Client) Metrics(ctx context.Context, id string) (*v1.Metrics, error) {
 
 // Templates lists the templates that are built.
 func (c *Client) Templates(ctx context.Context) ([]v1.Template, error) {
-	resp, err := c.api.ListTemplates(ctx)
-	list, err := decode[v1.TemplateList](c, resp, err)
+	list, err := c.TemplateList(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return list.Templates, nil
+}
+
+// TemplateList lists the templates that are built, and those whose builds are under way or failed.
+func (c *Client) TemplateList(ctx context.Context) (*v1.TemplateList, error) {
+	resp, err := c.api.ListTemplates(ctx)
+	return decode[v1.TemplateList](c, resp, err)
 }
 
 // DeleteTemplate deletes a template that nothing stands on.

@@ -56,6 +56,8 @@ type Server struct {
 	// Template is the template that is built at the start and used when a
 	// create names none.
 	Template string
+	// Templates are built too, in the background, while the server serves.
+	Templates []string
 	// WaitingMachines is how many processes of machines are started ahead.
 	WaitingMachines int
 	// PoolSize is how many machines of each shape are kept ready; 0 for none,
@@ -268,6 +270,26 @@ func checkName(v string) error {
 		return fmt.Errorf("is %q, but must be 1 to 63 lower-case letters, digits, '-', '_' or '.', and begin with a letter or digit", v)
 	}
 	return nil
+}
+
+// checkNames accepts a list of names, separated by commas, or an empty one.
+func checkNames(v string) error {
+	for _, name := range parseNames(v) {
+		if err := checkName(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func parseNames(v string) []string {
+	var names []string
+	for name := range strings.SplitSeq(v, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // poolAuto is the text of a pool size that free memory decides.

@@ -270,7 +270,7 @@ func (r *Resolved) Server() Server {
 		Driver: text("driver"), Accel: text("accel"),
 		LogFormat: text("log_format"), LogLevel: text("log_level"),
 		AllowPrivate: prefixes, GuestCA: text("guest_ca"),
-		Region: text("region"), Node: text("node"), Template: text("template"),
+		Region: text("region"), Node: text("node"), Template: text("template"), Templates: parseNames(text("templates")),
 		MaxSandboxes: count("max_sandboxes"), MaxMemoryMB: count("max_memory_mb"), MaxDiskMB: count("max_disk_mb"),
 		IdleTimeout: span("idle_timeout"),
 		Retain:      Retention{Hibernated: span("retain_hibernated"), Spaces: span("retain_spaces"), Checkpoints: span("retain_checkpoints")},

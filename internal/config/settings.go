@@ -149,6 +149,10 @@ func Settings() []Setting {
 			Help: "template to build at the start and for sandboxes that name none",
 		},
 		{
+			Key: "templates", Arg: "NAMES", Default: "default,code-interpreter-v1", check: checkNames, Scope: ForServer,
+			Help: "templates to have; those besides --template are built in the background while the server serves",
+		},
+		{
 			Key: "pool_size", Arg: "COUNT", Default: poolAuto, check: checkPoolSize, Scope: ForServer,
 			Help: "machines that are kept ready for creates, of each shape: a number, 0 for none, or auto (by free memory)",
 		},

@@ -58,6 +58,10 @@ type Config struct {
 	// CreateTimeout bounds a whole create, StopTimeout freeing a sandbox. Zero: 8 minutes
 	// (the first use of a vCPU count makes a snapshot, cold) and 1 minute.
 	CreateTimeout, StopTimeout time.Duration
+	// Builtin names the templates that can be built by their name alone: a create from one
+	// that is not built begins its build. Aliases are other names of templates.
+	Builtin []string
+	Aliases map[string]string
 	// GuestTimeout bounds a short call to a guest. Zero: 10 seconds.
 	GuestTimeout time.Duration
 	// KillDelay is how long a run whose caller went away may take to end after
@@ -120,6 +124,7 @@ type Control struct {
 	creates map[sandbox.ID]*operation   // guarded by mu
 	deletes map[sandbox.ID]*operation   // guarded by mu
 	builds  map[string]*build           // guarded by mu
+	broken  map[string]error            // guarded by mu; templates whose last build failed
 	ops     map[sandbox.ID]*operation   // guarded by mu
 	claims  map[<-chan struct{}]bool    // guarded by mu; each is closed when its claim has ended
 	wakes   map[sandbox.ID]*waking      // guarded by mu
@@ -157,6 +162,7 @@ func New(ctx context.Context, cfg Config) (*Control, error) {
 		creates: make(map[sandbox.ID]*operation),
 		deletes: make(map[sandbox.ID]*operation),
 		builds:  make(map[string]*build),
+		broken:  make(map[string]error),
 		ops:     make(map[sandbox.ID]*operation),
 		claims:  make(map[<-chan struct{}]bool),
 		wakes:   make(map[sandbox.ID]*waking),

@@ -45,6 +45,7 @@ func (c *Control) create(ctx context.Context, project string, r CreateRequest, b
 			return sb, nil, err // made, but the server ended before its answer was kept
 		}
 	}
+	r.Template = c.canonical(r.Template)
 	unpin, err := c.spawnFrom(ctx, project, &r)
 	if err != nil {
 		return sandbox.Sandbox{}, nil, err
@@ -153,7 +154,7 @@ func (c *Control) beginCreate(ctx context.Context, project string, r CreateReque
 		sb.TemplateHash, sb.Parent, sb.Snapshot = r.from.TemplateHash, r.from.Sandbox, r.from.ID
 		sb.Origin = originOf(r.from.Use)
 	} else {
-		t, err := c.templates.Get(ctx, r.Template)
+		t, err := c.template(ctx, r.Template)
 		if err != nil {
 			return sandbox.Sandbox{}, nil, nil, fmt.Errorf("create sandbox: %w", err)
 		}

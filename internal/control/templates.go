@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,16 +31,21 @@ const followerBuffer = 256
 
 // Templates lists the templates of this host.
 func (c *Control) Templates(ctx context.Context) ([]sandbox.Template, error) {
-	return c.templates.List(ctx)
+	list, err := c.templates.List(ctx)
+	for n := range list {
+		list[n].Aliases = c.aliasesOf(list[n].Name)
+	}
+	return list, err
 }
 
 // BuildTemplate builds a template, or joins the build of it that is under way,
 // and reports its progress. The build goes on when ctx ends.
 func (c *Control) BuildTemplate(ctx context.Context, name string, report progress.Func) (sandbox.Template, error) {
+	name = c.canonical(name)
 	if err := checkTemplateName(name); err != nil {
 		return sandbox.Template{}, err
 	}
-	b, events, leave, err := c.joinBuild(name)
+	b, events, leave, err := c.joinBuild(name, false)
 	if err != nil {
 		return sandbox.Template{}, err
 	}
@@ -65,8 +71,8 @@ func (c *Control) BuildTemplate(ctx context.Context, name string, report progres
 }
 
 // joinBuild follows the build of a template under way, or begins one, of which it
-// misses nothing.
-func (c *Control) joinBuild(name string) (b *build, events <-chan progress.Event, leave func(), err error) {
+// misses nothing; in the background when nobody waits for it.
+func (c *Control) joinBuild(name string, background bool) (b *build, events <-chan progress.Event, leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b, ok := c.builds[name]; ok {
@@ -78,6 +84,9 @@ func (c *Control) joinBuild(name string) (b *build, events <-chan progress.Event
 	err = c.spawnLocked(func() {
 		ctx, cancel := context.WithTimeout(c.life, buildTimeout)
 		defer cancel()
+		if background {
+			ctx = progress.InBackground(ctx)
+		}
 		begin := time.Now()
 		b.template, b.err = c.templates.Build(progress.With(ctx, b.report), name)
 		if b.err != nil {
@@ -92,6 +101,9 @@ func (c *Control) joinBuild(name string) (b *build, events <-chan progress.Event
 		}
 		c.mu.Lock()
 		delete(c.builds, name)
+		if delete(c.broken, name); b.err != nil && slices.Contains(c.cfg.Builtin, name) && c.life.Err() == nil {
+			c.broken[name] = b.err
+		}
 		c.mu.Unlock()
 		close(b.done)
 	})
@@ -132,6 +144,7 @@ func (b *build) follow() (events <-chan progress.Event, leave func()) {
 
 // DeleteTemplate removes a template that no sandbox stands on.
 func (c *Control) DeleteTemplate(ctx context.Context, name string) error {
+	name = c.canonical(name)
 	if err := checkTemplateName(name); err != nil {
 		return err
 	}

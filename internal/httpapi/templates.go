@@ -6,6 +6,7 @@ import (
 	"time"
 
 	rametv1 "ramet.dev/ramet/api/gen/rametv1"
+	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/progress"
 	"ramet.dev/ramet/internal/sandbox"
 )
@@ -17,9 +18,12 @@ func (s *Server) ListTemplates(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, r, err)
 		return
 	}
-	out := rametv1.TemplateList{Templates: make([]rametv1.Template, 0, len(list))}
+	out := rametv1.TemplateList{Templates: make([]rametv1.Template, 0, len(list)), Builds: []rametv1.TemplateState{}}
 	for _, t := range list {
 		out.Templates = append(out.Templates, toTemplate(t))
+	}
+	for _, b := range s.control.Builds() {
+		out.Builds = append(out.Builds, toTemplateState(b))
 	}
 	s.writeJSON(w, r, out)
 }
@@ -28,6 +32,26 @@ func toTemplate(t sandbox.Template) rametv1.Template {
 	out := rametv1.Template{Name: t.Name, Hash: t.Hash, SizeBytes: t.SizeBytes, BuiltAt: t.BuiltAt.UTC(), Goldens: t.Goldens}
 	if out.Goldens == nil {
 		out.Goldens = []int{}
+	}
+	if len(t.Aliases) > 0 {
+		out.Aliases = &t.Aliases
+	}
+	return out
+}
+
+func toTemplateState(b control.BuildState) rametv1.TemplateState {
+	if b.Failed != "" {
+		return rametv1.TemplateState{Name: b.Name, State: "failed", Error: &b.Failed}
+	}
+	out := rametv1.TemplateState{Name: b.Name, State: "building"}
+	if b.Step != "" {
+		out.Step = &b.Step
+	}
+	if b.Detail != "" {
+		out.Detail = &b.Detail
+	}
+	if b.Fraction > 0 {
+		out.Fraction = &b.Fraction
 	}
 	return out
 }

@@ -1,8 +1,8 @@
 package image
 
 import (
+	"maps"
 	"runtime"
-	"slices"
 	"strings"
 
 	"ramet.dev/ramet/internal/sandbox"
@@ -29,17 +29,8 @@ func Canonical(name string) string {
 	return name
 }
 
-// Aliases returns the other names of a template, sorted.
-func Aliases(name string) []string {
-	var found []string
-	for alias, to := range aliases {
-		if to == name {
-			found = append(found, alias)
-		}
-	}
-	slices.Sort(found)
-	return found
-}
+// Aliases returns the other names of templates, and the templates that they mean.
+func Aliases() map[string]string { return maps.Clone(aliases) }
 
 // Builtin returns the names of the templates that this version knows how to build, the default first.
 func Builtin() []string { return []string{DefaultName, InterpreterName} }

@@ -55,6 +55,8 @@ func TestKeys(t *testing.T) {
 		"format":  func(in *rootInputs) { in.Format = 2 },
 		"mirror":  func(in *rootInputs) { in.Sources = "deb y" },
 		"epoch":   func(in *rootInputs) { in.Definition.Epoch = "2" },
+		"font":    func(in *rootInputs) { in.Definition.Fonts = []string{"X"} },
+		"warm-up": func(in *rootInputs) { in.Definition.WarmUp = []WarmUp{{"python", "1"}} },
 	} {
 		if k := make(change, "a1"); k.Root == base.Root || k.Initrd == base.Initrd || k.Build == base.Build {
 			t.Errorf("changed %s does not change every key", name)
@@ -71,6 +73,8 @@ func TestNormalize(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Definition){
 		"name with slash":      func(d *Definition) { d.Name = "../x" },
+		"font":                 func(d *Definition) { d.Fonts = []string{"X\nbackend: x"} },
+		"warm-up":              func(d *Definition) { d.WarmUp = []WarmUp{{"perl", "1"}} },
 		"hidden name":          func(d *Definition) { d.Name = ".building" },
 		"package with option":  func(d *Definition) { d.Packages = []string{"--include=x"} },
 		"package with newline": func(d *Definition) { d.Packages = []string{"bash\nx"} },

@@ -56,7 +56,7 @@ type Definition struct {
 
 // WarmUp is a run of a warm-up.
 type WarmUp struct {
-	// Language is "python" or "bash".
+	// Language is "python", "javascript" or "bash".
 	Language string `json:"language"`
 	Code     string `json:"code"`
 }
@@ -65,6 +65,7 @@ var (
 	nameRE    = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 	suiteRE   = regexp.MustCompile(`^[a-z]{2,32}$`)
 	packageRE = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]{1,127}$`) // Debian policy 5.6.1
+	fontRE    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ]{0,63}$`)
 	userRE    = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 )
 
@@ -95,6 +96,16 @@ func (d Definition) normalize() (Definition, error) {
 	for _, p := range append([]string{d.Kernel}, d.Packages...) {
 		if !packageRE.MatchString(p) {
 			return bad("%q is not the name of a Debian package", p)
+		}
+	}
+	for _, f := range d.Fonts {
+		if !fontRE.MatchString(f) {
+			return bad("%q is not the name of a font", f)
+		}
+	}
+	for _, w := range d.WarmUp {
+		if w.Language != "python" && w.Language != "bash" && w.Language != "javascript" {
+			return bad("a warm-up in %q is not one of python, bash, javascript", w.Language)
 		}
 	}
 	d.Users = slices.Clone(d.Users)

@@ -15,12 +15,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ramet.dev/ramet/internal/progress"
 	"ramet.dev/ramet/internal/sandbox"
 )
 
 const (
 	// tailLines is how many lines of a failed program's output its error shows.
 	tailLines = 15
+	// backgroundNice is the niceness of programs of a build that nobody waits for.
+	backgroundNice = 15
 	// stopGrace is how long a cancelled program may tidy up before it is killed.
 	stopGrace = 10 * time.Second
 )
@@ -96,6 +99,9 @@ func (p program) start(ctx context.Context, ownMounts bool) error {
 			return missingProgram(p.Name)
 		}
 		return fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	if progress.IsBackground(ctx) {
+		_ = unix.Setpriority(unix.PRIO_PGRP, cmd.Process.Pid, backgroundNice) // it may have ended just now
 	}
 	err := cmd.Wait()
 	// Whatever the program left behind in its group has no business living on.

@@ -36,3 +36,13 @@ func Step(ctx context.Context, name string) (done func()) {
 	Report(ctx, Event{Step: name})
 	return func() { Report(ctx, Event{Step: name, Done: true}) }
 }
+
+type backgroundKey struct{}
+
+// InBackground returns a context for work that nobody waits for: it leaves the processors to others.
+func InBackground(ctx context.Context) context.Context {
+	return context.WithValue(ctx, backgroundKey{}, true)
+}
+
+// IsBackground says whether nobody waits for the work.
+func IsBackground(ctx context.Context) bool { return ctx.Value(backgroundKey{}) != nil }

@@ -257,4 +257,5 @@ type Template struct {
 	SizeBytes int64  // on disk, goldens included
 	BuiltAt   time.Time
 	Goldens   []int // vCPU counts that have a golden snapshot
+	Aliases   []string
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
@@ -165,7 +166,7 @@ func (w *Worker) makeGolden(ctx context.Context, t Template, k goldenKind, dir s
 	done()
 
 	done = progress.Step(ctx, "warm it up")
-	if err := warmUp(ctx, i); err != nil {
+	if err := warmUp(ctx, i, t.WarmUp); err != nil {
 		return bootError(stepWarmUp, fmt.Errorf("warm up: %w", err), i.machine.Console())
 	}
 	done()
@@ -238,18 +239,15 @@ func (i *Instance) freeze(ctx context.Context, sync bool) error {
 
 // warmUp makes the calls that a first user would make, so that their code is
 // in memory (and, where there is one, in the REPL) when the snapshot is taken.
-func warmUp(ctx context.Context, i *Instance) error {
+func warmUp(ctx context.Context, i *Instance, more []Code) error {
 	client, err := i.Guest(ctx)
 	if err != nil {
 		return err
 	}
 	tag := sandbox.NewInstanceID() // a guest remembers the runs of earlier warm-ups
-	for n, r := range []*agentv1.RunRequest{
-		{Language: "python", Code: "print(1)"},
-		{Language: "python", Code: "1 + 1"},
-		{Language: "bash", Code: "echo ready"},
-	} {
-		r.RunId = fmt.Sprintf("warm-up-%s-%d", tag, n)
+	first := []Code{{"python", "print(1)"}, {"python", "1 + 1"}, {"bash", "echo ready"}}
+	for n, code := range slices.Concat(first, more) {
+		r := &agentv1.RunRequest{Language: code.Language, Code: code.Code, RunId: fmt.Sprintf("warm-up-%s-%d", tag, n)}
 		stream, err := client.Exec().Run(ctx, r)
 		if err != nil {
 			return guest.Error(err)

@@ -155,3 +155,15 @@ func TestCloseWhileAGoldenIsMade(t *testing.T) {
 		t.Errorf("a create after the end: %v", err)
 	}
 }
+
+func TestWarmUpOfTheTemplateRunsBeforeItsGoldenIsSaved(t *testing.T) {
+	b := newBench(t, nil)
+	b.template.WarmUp = []Code{{"bash", "exit 3"}}
+	if _, err := b.Golden(b.ctx(), b.template, sandbox.DefaultShape()); err == nil || !strings.Contains(err.Error(), "warm_up failed") {
+		t.Errorf("a warm-up that fails: %v", err)
+	}
+	b.template.WarmUp = []Code{{"bash", "exit 0"}}
+	if _, err := b.Golden(b.ctx(), b.template, sandbox.DefaultShape()); err != nil {
+		t.Error(err)
+	}
+}

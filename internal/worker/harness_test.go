@@ -311,14 +311,18 @@ type execService struct {
 	b *bench
 }
 
-func (s execService) Run(ctx context.Context, _ *agentv1.RunRequest, stream *connect.ServerStream[agentv1.Event]) error {
+func (s execService) Run(ctx context.Context, req *agentv1.RunRequest, stream *connect.ServerStream[agentv1.Event]) error {
 	s.b.mu.Lock()
 	run := s.b.run
 	s.b.mu.Unlock()
 	if run != nil {
 		run(ctx)
 	}
-	return stream.Send(&agentv1.Event{Kind: &agentv1.Event_Exit{Exit: &agentv1.Exit{Reason: agentv1.Reason_EXITED}}})
+	exit := &agentv1.Exit{Reason: agentv1.Reason_EXITED}
+	if req.GetCode() == "exit 3" {
+		exit.Code = 3
+	}
+	return stream.Send(&agentv1.Event{Kind: &agentv1.Event_Exit{Exit: exit}})
 }
 
 // safeBuffer is a log that is written and read at once.

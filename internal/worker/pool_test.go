@@ -313,7 +313,7 @@ func TestMachinesThatWaitAreKeptWarm(t *testing.T) {
 	}
 	for range 2 { // still theirs, and as good as new
 		i := start(t, w, poolRequest(sandbox.DefaultShape()))
-		if err := warmUp(t.Context(), i); err != nil {
+		if err := warmUp(t.Context(), i, nil); err != nil {
 			t.Error(err)
 		}
 	}

@@ -290,7 +290,7 @@ func (w *Worker) rehearse(ctx context.Context, i *Instance, identity Identity) e
 	if err != nil {
 		return err
 	}
-	if err := warmUp(ctx, i); err != nil {
+	if err := warmUp(ctx, i, nil); err != nil {
 		return err
 	}
 	return w.refresh(ctx, client, i.Template, identity, refreshOptions{unused: true})

@@ -59,7 +59,12 @@ type Template struct {
 	Dir   string // goldens are kept below it
 	Image vmm.Image
 	Env   map[string]string // of everything in its guests, below a sandbox's own
+	// WarmUp is code that runs before a golden snapshot is saved.
+	WarmUp []Code
 }
+
+// Code is a run of a warm-up.
+type Code struct{ Language, Code string }
 
 // Worker owns the machines of this host.
 type Worker struct {

@@ -257,7 +257,8 @@ type ClientInterface interface {
 	// Answers when the sandbox is booted and takes calls. The steps of the start are in `timings_ms` and in
 	// the header `Server-Timing`. When the client goes away during the call the create is undone as a whole, unless
 	// it had ended just before; a sandbox is never left half made.
-	// A body is optional; `{}` and no body make a sandbox of the default template.
+	// A body is optional; `{}` and no body make a sandbox of the default template. A template of this server's own that is not built yet begins to be
+	// built, and the answer is 503 `template_building` with `Retry-After`; 503 `template_build_failed` when that has failed.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -269,7 +270,8 @@ type ClientInterface interface {
 	// Answers when the sandbox is booted and takes calls. The steps of the start are in `timings_ms` and in
 	// the header `Server-Timing`. When the client goes away during the call the create is undone as a whole, unless
 	// it had ended just before; a sandbox is never left half made.
-	// A body is optional; `{}` and no body make a sandbox of the default template.
+	// A body is optional; `{}` and no body make a sandbox of the default template. A template of this server's own that is not built yet begins to be
+	// built, and the answer is 503 `template_building` with `Retry-After`; 503 `template_build_failed` when that has failed.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1195,7 +1197,8 @@ func (c *Client) ListSandboxes(ctx context.Context, params *ListSandboxesParams,
 // Answers when the sandbox is booted and takes calls. The steps of the start are in `timings_ms` and in
 // the header `Server-Timing`. When the client goes away during the call the create is undone as a whole, unless
 // it had ended just before; a sandbox is never left half made.
-// A body is optional; `{}` and no body make a sandbox of the default template.
+// A body is optional; `{}` and no body make a sandbox of the default template. A template of this server's own that is not built yet begins to be
+// built, and the answer is 503 `template_building` with `Retry-After`; 503 `template_build_failed` when that has failed.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1217,7 +1220,8 @@ func (c *Client) CreateSandboxWithBody(ctx context.Context, params *CreateSandbo
 // Answers when the sandbox is booted and takes calls. The steps of the start are in `timings_ms` and in
 // the header `Server-Timing`. When the client goes away during the call the create is undone as a whole, unless
 // it had ended just before; a sandbox is never left half made.
-// A body is optional; `{}` and no body make a sandbox of the default template.
+// A body is optional; `{}` and no body make a sandbox of the default template. A template of this server's own that is not built yet begins to be
+// built, and the answer is 503 `template_building` with `Retry-After`; 503 `template_build_failed` when that has failed.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -5886,7 +5890,8 @@ type ClientWithResponsesInterface interface {
 	// Answers when the sandbox is booted and takes calls. The steps of the start are in `timings_ms` and in
 	// the header `Server-Timing`. When the client goes away during the call the create is undone as a whole, unless
 	// it had ended just before; a sandbox is never left half made.
-	// A body is optional; `{}` and no body make a sandbox of the default template.
+	// A body is optional; `{}` and no body make a sandbox of the default template. A template of this server's own that is not built yet begins to be
+	// built, and the answer is 503 `template_building` with `Retry-After`; 503 `template_build_failed` when that has failed.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5898,7 +5903,8 @@ type ClientWithResponsesInterface interface {
 	// Answers when the sandbox is booted and takes calls. The steps of the start are in `timings_ms` and in
 	// the header `Server-Timing`. When the client goes away during the call the create is undone as a whole, unless
 	// it had ended just before; a sandbox is never left half made.
-	// A body is optional; `{}` and no body make a sandbox of the default template.
+	// A body is optional; `{}` and no body make a sandbox of the default template. A template of this server's own that is not built yet begins to be
+	// built, and the answer is 503 `template_building` with `Retry-After`; 503 `template_build_failed` when that has failed.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -10309,7 +10315,8 @@ func (c *ClientWithResponses) ListSandboxesWithResponse(ctx context.Context, par
 // Answers when the sandbox is booted and takes calls. The steps of the start are in `timings_ms` and in
 // the header `Server-Timing`. When the client goes away during the call the create is undone as a whole, unless
 // it had ended just before; a sandbox is never left half made.
-// A body is optional; `{}` and no body make a sandbox of the default template.
+// A body is optional; `{}` and no body make a sandbox of the default template. A template of this server's own that is not built yet begins to be
+// built, and the answer is 503 `template_building` with `Retry-After`; 503 `template_build_failed` when that has failed.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -10327,7 +10334,8 @@ func (c *ClientWithResponses) CreateSandboxWithBodyWithResponse(ctx context.Cont
 // Answers when the sandbox is booted and takes calls. The steps of the start are in `timings_ms` and in
 // the header `Server-Timing`. When the client goes away during the call the create is undone as a whole, unless
 // it had ended just before; a sandbox is never left half made.
-// A body is optional; `{}` and no body make a sandbox of the default template.
+// A body is optional; `{}` and no body make a sandbox of the default template. A template of this server's own that is not built yet begins to be
+// built, and the answer is 503 `template_building` with `Retry-After`; 503 `template_build_failed` when that has failed.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

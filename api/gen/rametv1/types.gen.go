@@ -1078,6 +1078,8 @@ type SpaceResume struct {
 
 // Template defines model for Template.
 type Template struct {
+	// Aliases Other names that it can be asked for by.
+	Aliases *[]string `json:"aliases,omitempty"`
 	BuiltAt time.Time `json:"built_at"`
 
 	// Goldens The vCPU counts for which a snapshot is kept.
@@ -1096,7 +1098,25 @@ type TemplateBuild struct {
 
 // TemplateList defines model for TemplateList.
 type TemplateList struct {
-	Templates []Template `json:"templates"`
+	// Builds Templates that are being built now, or whose last build failed.
+	Builds    []TemplateState `json:"builds"`
+	Templates []Template      `json:"templates"`
+}
+
+// TemplateState defines model for TemplateState.
+type TemplateState struct {
+	Detail *string `json:"detail,omitempty"`
+
+	// Error Why it failed. Building it again tries again.
+	Error *string `json:"error,omitempty"`
+
+	// Fraction From 0 to 1
+	Fraction *float64 `json:"fraction,omitempty"`
+	Name     string   `json:"name"`
+
+	// State `building` or `failed`.
+	State string  `json:"state"`
+	Step  *string `json:"step,omitempty"`
 }
 
 // TemplateUsage defines model for TemplateUsage.

@@ -33,6 +33,7 @@ type Server struct {
 	sandboxes map[string]*box
 	order     []string // ids, newest first
 	templates map[string]v1.Template
+	building  []v1.TemplateState
 	keys      map[string]v1.KeyCreated
 	projects  map[string]v1.Project
 	runs      map[string]*run
@@ -56,11 +57,13 @@ type box struct {
 // New returns a server that keeps the files of its sandboxes in dir.
 func New(dir string) *Server {
 	built := time.Now().Add(-time.Hour)
+	step, fraction, ruin := "install Debian packages", 0.42, "the disk is full"
 	return &Server{
 		dir: dir, version: "1.2.3-test", pid: os.Getpid(),
 		sandboxes: map[string]*box{}, runs: map[string]*run{}, keys: map[string]v1.KeyCreated{},
 		projects:  map[string]v1.Project{"default": {Name: "default", Sandboxes: 1, MemoryMb: 1024, DiskMb: 4096, CreatedAt: built}},
-		templates: map[string]v1.Template{"default": {Name: "default", Hash: strings.Repeat("ab", 32), SizeBytes: 700 << 20, BuiltAt: built, Goldens: []int{2}}},
+		templates: map[string]v1.Template{"default": {Name: "default", Hash: strings.Repeat("ab", 32), SizeBytes: 700 << 20, BuiltAt: built, Goldens: []int{2}, Aliases: &[]string{"base"}}},
+		building:  []v1.TemplateState{{Name: "science", State: "building", Step: &step, Fraction: &fraction}, {Name: "ruin", State: "failed", Error: &ruin}},
 	}
 }
 
@@ -364,7 +367,7 @@ func (s *Server) ListTemplates(w http.ResponseWriter, _ *http.Request) {
 		list = append(list, t)
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
-	answer(w, v1.TemplateList{Templates: list})
+	answer(w, v1.TemplateList{Templates: list, Builds: s.building})
 }
 
 // BuildTemplate implements the API: "default" is built, "broken" fails, all others are unknown.

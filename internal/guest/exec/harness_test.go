@@ -37,7 +37,8 @@ type fixture struct {
 
 func newFixture(t testing.TB, change ...func(*Config)) *fixture {
 	t.Helper()
-	cfg := Config{Reaper: reaper, Logger: slog.New(slog.DiscardHandler), SpoolDir: t.TempDir()}
+	// With RAMET_TEST_NODE the tests run on another Node.js, as that of a template.
+	cfg := Config{Reaper: reaper, Logger: slog.New(slog.DiscardHandler), SpoolDir: t.TempDir(), Node: os.Getenv("RAMET_TEST_NODE")}
 	for _, c := range change {
 		c(&cfg)
 	}

@@ -361,7 +361,10 @@ func (in *interpreter) died() {
 func (in *interpreter) exit(status unix.WaitStatus) *agentv1.Exit {
 	exit := exitOf(status)
 	exit.Reason = agentv1.Reason_INTERPRETER_DIED
-	const restarted = "; it was restarted and its state is lost"
+	restarted := "; it was restarted and its state is lost"
+	if !in.ready {
+		restarted = ""
+	}
 	c := in.r.active
 	killed := exit.GetSignal() == int32(unix.SIGKILL)
 	switch {

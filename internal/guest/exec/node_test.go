@@ -123,8 +123,7 @@ func TestNodeErrors(t *testing.T) {
 			t.Errorf("%s: traceback %s", c.code, e.GetTraceback())
 		}
 	}
-	run("setTimeout(() => { throw new Error('stray') }, 0); Promise.reject(new Error('lost'))")
-	var seen string
+	seen := run("setTimeout(() => { throw new Error('stray') }, 0); Promise.reject(new Error('lost'))").stderr
 	for !strings.Contains(seen, "stray") {
 		tr := run("await new Promise((r) => setTimeout(r, 20))")
 		if tr.exit.GetCode() != 0 {
@@ -192,6 +191,23 @@ func TestTypeScriptRunsOrSaysWhyNot(t *testing.T) {
 	}
 	if tr.exit.GetCode() != 0 || mainText(tr) != "4" {
 		t.Errorf("%v %v", tr.exit, tr.results)
+	}
+}
+
+func TestNodeRandomBytesComeFromTheKernel(t *testing.T) {
+	_, run := node(t)
+	tr := run(`import { randomUUID } from 'crypto'
+const c = require('crypto'), a = new Uint32Array(4)
+await new Promise((r, j) => c.randomBytes(8, (e, b) => e ? j(e) : r(b)));
+await new Promise((r, j) => c.randomFill(Buffer.alloc(8), 2, 4, (e, b) => e ? j(e) : r(b)));
+[c.randomBytes(70000).length, /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/.test(randomUUID()), randomUUID() !== c.randomUUID(),
+ c.webcrypto.getRandomValues(a) === a && a.some((n) => n > 0), c.randomFillSync(Buffer.alloc(8), 6).subarray(0, 6).every((n) => n === 0),
+ c.randomUUID === c.webcrypto.randomUUID, c.randomInt(5) < 5]`)
+	if got := mainText(tr); strings.Join(strings.Fields(got), " ") != "[ 70000, true, true, true, true, true, true ]" {
+		t.Errorf("%s %v", got, tr.exit)
+	}
+	if tr := run("require('crypto').randomBytes(-1)"); tr.exit.GetError().GetName() != "RangeError" {
+		t.Errorf("a size that cannot be: %v", tr.exit)
 	}
 }
 

@@ -64,7 +64,9 @@ func (s *Service) runIn(ctx context.Context, r *repl, language string, req *agen
 	if err != nil {
 		return err
 	}
+	run.mu.Lock()
 	run.context = r.id
+	run.mu.Unlock()
 	c := &call{
 		run:     run,
 		req:     request{Op: "run", Code: req.GetCode(), Env: req.GetEnv(), Cwd: req.GetCwd(), Strip: language == typescript},

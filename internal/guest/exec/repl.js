@@ -432,6 +432,57 @@ function random() {
 const urandom = fs.openSync("/dev/urandom", "r");
 Object.defineProperty(Math, "random", { value: random, writable: true, configurable: true });
 
+// OpenSSL's generator would go on alike in copies too, and cannot be told to begin anew.
+function fill(view) {
+  const bytes = ArrayBuffer.isView(view) ? Buffer.from(view.buffer, view.byteOffset, view.byteLength) : Buffer.from(view);
+  for (let at = 0; at < bytes.length;) at += fs.readSync(urandom, bytes, at, Math.min(bytes.length - at, 1 << 20), null);
+  return view;
+}
+
+function randomFillSync(view, offset = 0, size = undefined) {
+  const width = view.BYTES_PER_ELEMENT ?? 1, length = view.byteLength ?? view.length;
+  const from = offset * width, to = size === undefined ? length : from + size * width;
+  if (!(from >= 0 && to >= from && to <= length)) throw new RangeError("offset or size is out of range");
+  fill(ArrayBuffer.isView(view) ? Buffer.from(view.buffer, view.byteOffset + from, to - from) : Buffer.from(view, from, to - from));
+  return view;
+}
+
+function randomBytes(size, callback) {
+  if (!Number.isInteger(size) || size < 0 || size > 2 ** 31 - 1) return original.randomBytes(size, callback); // which refuses it
+  const bytes = fill(Buffer.alloc(size));
+  if (callback === undefined) return bytes;
+  process.nextTick(callback, null, bytes);
+}
+
+function randomUUID() {
+  const b = fill(Buffer.alloc(16));
+  b[6] = b[6] & 0x0f | 0x40;
+  b[8] = b[8] & 0x3f | 0x80;
+  return b.toString("hex").replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
+}
+
+function getRandomValues(view) {
+  if (!ArrayBuffer.isView(view) || view.byteLength > 65536) return original.getRandomValues(view); // which refuses it
+  return fill(view);
+}
+
+const original = { randomBytes: crypto.randomBytes, getRandomValues: crypto.webcrypto.getRandomValues.bind(crypto.webcrypto) };
+
+function randomFill(view, ...more) {
+  const callback = more.pop();
+  randomFillSync(view, ...more);
+  process.nextTick(callback, null, view);
+}
+
+function replace(object, values) {
+  for (const [name, value] of Object.entries(values)) {
+    Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
+  }
+}
+replace(crypto, { randomFill, randomFillSync, randomBytes, randomUUID, pseudoRandomBytes: randomBytes, prng: randomBytes, rng: randomBytes });
+replace(crypto.webcrypto, { randomUUID, getRandomValues }); // which crypto.getRandomValues asks
+nodeModule.syncBuiltinESMExports();
+
 // ---- start -------------------------------------------------------------------
 
 const queue = [];

@@ -19,19 +19,19 @@ type run struct {
 	id       string
 	language string // empty: a program
 	argv     []string
-	context  string // of code; empty: none
 	detach   bool
 	started  time.Time
 	journal  *journal
 	registry *registry
 
-	mu    sync.Mutex
-	pid   int
-	kill  func(unix.Signal) error // nil: not started, or ended
-	stdin *os.File                // nil: none, closed, or ended
-	had   bool                    // stdin was a pipe or a terminal
-	term  *terminal               // whose master stdin is; nil: none, or ended
-	ended time.Time
+	mu      sync.Mutex
+	context string // that it runs in; empty: none
+	pid     int
+	kill    func(unix.Signal) error // nil: not started, or ended
+	stdin   *os.File                // nil: none, closed, or ended
+	had     bool                    // stdin was a pipe or a terminal
+	term    *terminal               // whose master stdin is; nil: none, or ended
+	ended   time.Time
 
 	tag       string
 	pty       bool              // it was started on a terminal
