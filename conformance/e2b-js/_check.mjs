@@ -44,7 +44,7 @@ export async function eventually(what, cond, within = 20_000) {
 }
 
 function report(operation, result, detail = '') {
-  console.log(JSON.stringify({ operation, group: operation.split(/[. ]/)[0], result, detail }))
+  console.log(JSON.stringify({ operation, group: operation.split(/[.: ]/)[0], result, detail }))
 }
 
 async function one(name, f, sandbox) {

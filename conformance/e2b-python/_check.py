@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import json
+import re
 import sys
 import time
 import traceback
@@ -82,7 +83,7 @@ async def eventually(what, cond, within=20):
 
 
 def report(name, result, detail=""):
-    group = name.split(".")[0].split(" ")[0]
+    group = re.split("[.: ]", name)[0]
     print(json.dumps({"operation": name, "group": group, "result": result, "detail": detail}), flush=True)
 
 

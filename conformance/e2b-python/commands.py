@@ -15,7 +15,7 @@ from e2b import AsyncSandbox, CommandExitException, Sandbox, TimeoutException
 @operation("commands.run")
 async def run(s):
     r = await val(s.commands.run("echo out; echo err >&2"))
-    same((r.stdout, r.stderr, r.exit_code, r.error), ("out\n", "err\n", 0, None))
+    same((r.stdout, r.stderr, r.exit_code, r.error or None), ("out\n", "err\n", 0, None))
 
 
 @operation("commands.run: exit code")

@@ -97,9 +97,11 @@ func message(t *testing.T, body string) (code int, text string) {
 	return m.Code, m.Message
 }
 
+// bash is a command as clients start it, but not in a login shell: what this machine's profile does
+// is nothing for a test to depend on.
 func bash(code string) *envdv1.StartRequest {
 	off := false
-	return &envdv1.StartRequest{Process: &envdv1.ProcessConfig{Cmd: "/bin/bash", Args: []string{"-l", "-c", code}}, Stdin: &off}
+	return &envdv1.StartRequest{Process: &envdv1.ProcessConfig{Cmd: "/bin/bash", Args: []string{"-c", code}}, Stdin: &off}
 }
 
 // outcome is what a process did.

@@ -76,7 +76,7 @@ func TestACommandOutlivesItsClient(t *testing.T) {
 	_, pid := e.begin(ctx, req, nil)
 	leave()
 	list := e.list()
-	if len(list) != 1 || list[0].Pid != pid || list[0].Config.Cmd != "/bin/bash" || strings.Join(list[0].Config.Args, " ") != "-l -c read -r line; echo got $line" {
+	if len(list) != 1 || list[0].Pid != pid || list[0].Config.Cmd != "/bin/bash" || strings.Join(list[0].Config.Args, " ") != "-c read -r line; echo got $line" {
 		t.Fatalf("list: %v", list)
 	}
 	stream, err := e.process(nil).Connect(t.Context(), &envdv1.ConnectRequest{Process: byPid(pid)})

@@ -23,9 +23,12 @@ const (
 	bashDefault       = "bash"
 )
 
-// typescriptID begins the ids of contexts that were made for TypeScript: they are of JavaScript,
-// which knows both, so the id tells.
-const typescriptID = "typescript-"
+// The ids of contexts that are made here begin with their language. It tells more than the guest knows: contexts
+// for TypeScript are of JavaScript, which knows both.
+const (
+	pythonID     = "python-"
+	typescriptID = "typescript-"
+)
 
 // aliases are other names of languages.
 var aliases = map[string]string{"": "python", "py": "python", "python3": "python", "js": "javascript", "node": "javascript", "ts": "typescript", "sh": "bash"}
@@ -80,6 +83,11 @@ func unknownLanguage(name string) error {
 		name = name[:40] + "…"
 	}
 	return &refusal{http.StatusBadRequest, "the language " + strings.ToValidUTF8(name, "?") + " is not here; use python, javascript, typescript or bash"}
+}
+
+// isPython says whether code runs in Python, as far as the id tells.
+func (p place) isPython() bool {
+	return p.context == pythonDefault || strings.HasPrefix(p.context, pythonID)
 }
 
 // languageOf are those of the contexts that need not be made.
@@ -178,7 +186,7 @@ func (s *Server) createContext(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	lang, cwd, id := language(value(req.Language)), value(req.Cwd), rand.Text()
+	lang, cwd := language(value(req.Language)), value(req.Cwd)
 	if cwd == "" {
 		cwd = home
 	}
@@ -186,11 +194,12 @@ func (s *Server) createContext(w http.ResponseWriter, r *http.Request) {
 	switch lang {
 	case "python", "javascript", "bash":
 	case "typescript":
-		made, id = "javascript", typescriptID+id
+		made = "javascript"
 	default:
 		s.fail(w, r, unknownLanguage(lang))
 		return
 	}
+	id := lang + "-" + rand.Text()
 	if _, err := s.control.EnsureContext(r.Context(), t.Project, t.ID, id, control.ContextRequest{Language: made, Cwd: cwd}); err != nil {
 		s.fail(w, r, err)
 		return

@@ -1,10 +1,12 @@
 package interpreter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
@@ -107,6 +109,37 @@ type output struct {
 	r     *http.Request
 	place place
 	lines *lines
+	// held is what was printed to stderr last. Interpreters print what they have not caught there, too, just
+	// before the end; clients get that as an error alone.
+	held []byte
+}
+
+const (
+	// holdFor is how long what was printed to stderr is held, and maxHeld how much, in bytes.
+	holdFor = 50 * time.Millisecond
+	maxHeld = 1 << 20
+)
+
+// letGo writes what is held.
+func (o *output) letGo() error {
+	if len(o.held) == 0 {
+		return nil
+	}
+	b := o.held
+	o.held = nil
+	return o.lines.write(printed("stderr", b))
+}
+
+// withoutTrace takes an error's own text off the end of what was printed.
+func withoutTrace(b []byte, trace string) []byte {
+	trace = strings.TrimSpace(trace)
+	if trace == "" {
+		return b
+	}
+	if rest, ok := bytes.CutSuffix(bytes.TrimSpace(b), []byte(trace)); ok {
+		return rest
+	}
+	return b
 }
 
 // begin sends the number of the execution, which goes before everything else.
@@ -137,9 +170,12 @@ func (o *output) copy(ctx context.Context, events <-chan received) {
 				err = o.pass(got.event)
 			}
 		case <-quiet.C:
-			if o.lines.begun {
+			switch {
+			case len(o.held) > 0:
+				err = o.letGo()
+			case o.lines.begun:
 				err = o.lines.write(map[string]any{"type": "keepalive"})
-			} else {
+			default:
 				err = o.begin()
 			}
 		case <-o.s.draining.Done():
@@ -151,7 +187,11 @@ func (o *output) copy(ctx context.Context, events <-chan received) {
 		if err != nil {
 			return // the client has left
 		}
-		quiet.Reset(keepAlive)
+		if len(o.held) > 0 {
+			quiet.Reset(holdFor)
+		} else {
+			quiet.Reset(keepAlive)
+		}
 	}
 }
 
@@ -166,6 +206,7 @@ func (o *output) broken(err error) {
 	}
 	message := o.s.judge(o.r, contextError(err, o.place.context)).message
 	_ = errors.Join( // a client that is gone is its own business
+		o.letGo(),
 		o.lines.write(failure("UnexpectedEndOfExecution", message, message)),
 		o.lines.write(map[string]any{"type": "end_of_execution"}),
 	)
@@ -177,15 +218,25 @@ func failure(name, value, traceback string) map[string]any {
 
 // pass writes what an event means.
 func (o *output) pass(e *agentv1.Event) error {
+	if k, ok := e.Kind.(*agentv1.Event_Stderr); ok {
+		if o.held = append(o.held, k.Stderr...); len(o.held) > maxHeld {
+			return o.letGo()
+		}
+		return nil
+	}
+	if exit := e.GetExit(); exit != nil {
+		o.held = withoutTrace(o.held, exit.GetError().GetTraceback())
+	}
+	if err := o.letGo(); err != nil {
+		return err
+	}
 	switch k := e.Kind.(type) {
 	case *agentv1.Event_Stdout:
 		return o.lines.write(printed("stdout", k.Stdout))
-	case *agentv1.Event_Stderr:
-		return o.lines.write(printed("stderr", k.Stderr))
 	case *agentv1.Event_Result:
 		return o.lines.write(result(k.Result))
 	case *agentv1.Event_Exit:
-		if f := ending(k.Exit); f != nil {
+		if f := ending(k.Exit, o.place.isPython()); f != nil {
 			if err := o.lines.write(f); err != nil {
 				return err
 			}
@@ -203,7 +254,7 @@ func printed(kind string, b []byte) map[string]any {
 }
 
 // ending says what was wrong with a run that has ended, nil when nothing.
-func ending(exit *agentv1.Exit) map[string]any {
+func ending(exit *agentv1.Exit, python bool) map[string]any {
 	if e := exit.Error; e != nil {
 		return failure(e.Name, e.Value, e.Traceback)
 	}
@@ -211,6 +262,9 @@ func ending(exit *agentv1.Exit) map[string]any {
 	case agentv1.Reason_EXITED:
 		if exit.Code == 0 {
 			return nil
+		}
+		if python { // the only way without an error
+			return failure("SystemExit", itoa(exit.Code), "SystemExit: "+itoa(exit.Code))
 		}
 		// What a shell says; code in other languages has thrown something.
 		status := "exit status " + itoa(exit.Code)

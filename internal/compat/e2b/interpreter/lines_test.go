@@ -42,23 +42,39 @@ func TestOnePairOfQuotesIsTakenOff(t *testing.T) {
 
 func TestEndings(t *testing.T) {
 	for name, test := range map[string]struct {
-		exit *agentv1.Exit
-		want string
+		exit   *agentv1.Exit
+		python bool
+		want   string
 	}{
-		"well":        {&agentv1.Exit{Reason: agentv1.Reason_EXITED}, ""},
-		"thrown":      {&agentv1.Exit{Reason: agentv1.Reason_EXITED, Code: 1, Error: &agentv1.ErrorInfo{Name: "ValueError"}}, "ValueError"},
-		"a shell":     {&agentv1.Exit{Reason: agentv1.Reason_EXITED, Code: 3}, "ExitStatus"},
-		"interrupted": {&agentv1.Exit{Reason: agentv1.Reason_INTERRUPTED}, "KeyboardInterrupt"},
-		"died":        {&agentv1.Exit{Reason: agentv1.Reason_INTERPRETER_DIED, Message: "it died"}, "UnexpectedEndOfExecution"},
-		"memory":      {&agentv1.Exit{Reason: agentv1.Reason_OUT_OF_MEMORY}, "UnexpectedEndOfExecution"},
+		"well":        {&agentv1.Exit{Reason: agentv1.Reason_EXITED}, false, ""},
+		"thrown":      {&agentv1.Exit{Reason: agentv1.Reason_EXITED, Code: 1, Error: &agentv1.ErrorInfo{Name: "ValueError"}}, false, "ValueError"},
+		"a shell":     {&agentv1.Exit{Reason: agentv1.Reason_EXITED, Code: 3}, false, "ExitStatus"},
+		"sys.exit":    {&agentv1.Exit{Reason: agentv1.Reason_EXITED, Code: 3}, true, "SystemExit"},
+		"interrupted": {&agentv1.Exit{Reason: agentv1.Reason_INTERRUPTED}, false, "KeyboardInterrupt"},
+		"died":        {&agentv1.Exit{Reason: agentv1.Reason_INTERPRETER_DIED, Message: "it died"}, false, "UnexpectedEndOfExecution"},
+		"memory":      {&agentv1.Exit{Reason: agentv1.Reason_OUT_OF_MEMORY}, false, "UnexpectedEndOfExecution"},
 	} {
 		got := ""
-		if f := ending(test.exit); f != nil {
+		if f := ending(test.exit, test.python); f != nil {
 			got, _ = f["name"].(string)
 		}
 		if got != test.want {
 			t.Errorf("%s: %s", name, got)
 		}
+	}
+}
+
+func TestAnErrorIsNotPrintedAsWell(t *testing.T) {
+	const trace = "Traceback (most recent call last):\n  1/0\nZeroDivisionError: division by zero"
+	for in, want := range map[string]string{
+		"two\n" + trace + "\n": "two\n", trace: "", "other\n": "other\n", "": "", trace + "\nmore\n": trace + "\nmore\n",
+	} {
+		if got := string(withoutTrace([]byte(in), trace+"\n")); got != want {
+			t.Errorf("%q: %q", in, got)
+		}
+	}
+	if got := string(withoutTrace([]byte("x"), "")); got != "x" {
+		t.Errorf("without an error: %q", got)
 	}
 }
 

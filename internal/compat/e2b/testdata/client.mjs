@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import * as e2b from 'e2b'
 import { Sandbox } from '@e2b/code-interpreter'
 
-const s = await Sandbox.create('base')
+const s = await Sandbox.create('base', { envs: { HOME: '/nonexistent' } })
 assert.equal(await s.isRunning(), true)
 
 let r = await s.commands.run('echo $A; echo err >&2', { envs: { A: 'x ☃' } })

@@ -97,7 +97,7 @@ async def code(s):
 
 async def main():
     for kind in (Sandbox, AsyncSandbox):
-        s = await val(kind.create("base"))
+        s = await val(kind.create("base", envs={"HOME": "/nonexistent"}))
         assert await val(s.is_running())
         for part in (commands, files, code):
             await part(s)
