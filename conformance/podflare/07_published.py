@@ -36,7 +36,7 @@ def reliability():
     same(len(round_trip(30, whole=True)), 30)
 
 
-# The first program of the package's page, as it is there, but for the name of the template.
+# The first program of the package's page, word for word.
 QUICKSTART = '''
 from podflare import Sandbox
 
@@ -72,7 +72,7 @@ with Sandbox() as s:
             print(ev.data, flush=True)
 '''
 
-# The first program with a terminal, without a region whose address the package knows.
+# After its first program with a terminal: without the region, whose address the package knows, and without npm.
 TERMINAL = '''
 from podflare import Sandbox
 
@@ -87,8 +87,8 @@ with Sandbox() as sbx:
     )
 
     # Send keystrokes — strings are UTF-8, bytes are raw
-    pty.send_input("\\r" * 9)              # accept every npm init default
-    pty.send_input(b"\\x04")               # Ctrl-C
+    pty.send_input("\\r" * 9)
+    pty.send_input(b"\\x04")               # Ctrl-D
     pty.resize(cols=200, rows=50)         # child receives SIGWINCH
     exit_code = pty.wait()                # blocks until the child exits
     print("exit", exit_code)
@@ -139,7 +139,7 @@ def streaming():
     same(printed(STREAMING)[0], "0\n1\n2\n")
 
 
-@operation(GROUP, "the package's first example with a terminal")
+@operation(GROUP, "an example with a terminal, after the package's own")
 def terminal():
     out, _ = printed(TERMINAL)
     has(out, "exit 0")
