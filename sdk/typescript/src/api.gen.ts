@@ -141,7 +141,8 @@ export interface paths {
          * @description Answers when the sandbox is booted and takes calls. The steps of the start are in `timings_ms` and in
          *     the header `Server-Timing`. When the client goes away during the call the create is undone as a whole, unless
          *     it had ended just before; a sandbox is never left half made.
-         *     A body is optional; `{}` and no body make a sandbox of the default template.
+         *     A body is optional; `{}` and no body make a sandbox of the default template. A template of this server's own that is not built yet begins to be
+         *     built, and the answer is 503 `template_building` with `Retry-After`; 503 `template_build_failed` when that has failed.
          */
         post: operations["createSandbox"];
         delete?: never;
@@ -1319,7 +1320,7 @@ export interface components {
             max_lifetime_s?: number;
             /** @description Podflare's name of `max_lifetime_s`. */
             timeout_seconds?: number;
-            /** @description Podflare's name of `idle_timeout_s`. */
+            /** @description Podflare's `idle_timeout_s`. With it the sandbox is deleted when that is over, instead of hibernating, unless it is persistent. */
             idle_timeout_seconds?: number;
             /** @description Whether it becomes a Space when its idle timeout is over, instead of hibernating. Default false. */
             persistent?: boolean;
@@ -1402,6 +1403,10 @@ export interface components {
             max_lifetime_s: number;
             /** @description It becomes a Space when its idle timeout is over, instead of hibernating. */
             persistent: boolean;
+            /** @description What becomes of it when its idle timeout is over: `hibernate`, `space` (persistent ones) or `delete`. */
+            on_idle: string;
+            /** @description Where this server can be reached directly, by its setting `public_url`; absent when that is not set. */
+            endpoint?: string;
             /** @description How it came to be: `create`, `fork`, `checkpoint` or `space`. */
             origin: string;
             /** @description The sandbox that it was forked from, or whose checkpoint or Space it was made of. */
@@ -1437,8 +1442,6 @@ export interface components {
             timings_ms?: {
                 [key: string]: number;
             };
-            /** @description Only in answers of calls that made it. Fields that were accepted but have no effect yet. */
-            ignored?: string[];
         };
         ForkRequest: {
             /** @description How many children, 1 to 32. Default 1. */
@@ -1486,11 +1489,11 @@ export interface components {
             max_lifetime_s?: number;
             /** @description Podflare's name of `max_lifetime_s`. */
             timeout_seconds?: number;
-            /** @description Podflare's name of `idle_timeout_s`. */
+            /** @description Podflare's `idle_timeout_s`. With it the sandbox is deleted when that is over, instead of hibernating, unless it is persistent. */
             idle_timeout_seconds?: number;
-            /** @description Accepted from Podflare's clients; a value other than the Space's is in the answer's `ignored`. */
+            /** @description Whether it becomes a Space again when its idle timeout is over. */
             persistent?: boolean;
-            /** @description Accepted from Podflare's clients; a value other than the Space's is in the answer's `ignored`. */
+            /** @description Whether it reaches the internet. */
             egress?: boolean;
         };
         /** @description What checkpoints and Spaces have in common. The settings are those that the sandbox had then; what is started from it has them too. */
@@ -1699,7 +1702,7 @@ export interface components {
             /**
              * @description `stdout`, `stderr`: text. `result`: an object from MIME type to text (base64 for binary types); `application/vnd.ramet.chart+json`
              *     describes a chart of matplotlib, `application/vnd.ramet.data+json` has the columns of a DataFrame as lists.
-             *     `error`: `name: value`. `truncated`: how many bytes of output were dropped here.
+             *     `error`: `name: value`. `truncated`: how many bytes of output were dropped here (of a terminal; `seq` is then that of the last event that is missing).
              *     `exit`: the exit code. `started`: the process id as the guest's kernel counts. `stream_error`: a sentence.
              */
             data: unknown;
@@ -1979,9 +1982,27 @@ export interface components {
             built_at: string;
             /** @description The vCPU counts for which a snapshot is kept. */
             goldens: number[];
+            /** @description Other names that it can be asked for by. */
+            aliases?: string[];
         };
         TemplateList: {
             templates: components["schemas"]["Template"][];
+            /** @description Templates that are being built now, or whose last build failed. */
+            builds: components["schemas"]["TemplateState"][];
+        };
+        TemplateState: {
+            name: string;
+            /** @description `building` or `failed`. */
+            state: string;
+            step?: string;
+            detail?: string;
+            /**
+             * Format: double
+             * @description From 0 to 1
+             */
+            fraction?: number;
+            /** @description Why it failed. Building it again tries again. */
+            error?: string;
         };
         TemplateBuild: {
             name: string;

@@ -108,6 +108,10 @@ export interface SandboxInfo {
     maxLifetimeS: number
     /** It becomes a Space when its idle timeout is over, instead of hibernating. */
     persistent: boolean
+    /** What becomes of it when its idle timeout is over: `hibernate`, `space` (persistent ones) or `delete`. */
+    onIdle: string
+    /** Where this server can be reached directly, by its setting `public_url`; absent when that is not set. */
+    endpoint?: string
     /** How it came to be: `create`, `fork`, `checkpoint` or `space`. */
     origin: string
     /** The sandbox that it was forked from, or whose checkpoint or Space it was made of. */
@@ -133,8 +137,6 @@ export interface SandboxInfo {
      * a machine of the warm pool has the step `claim`; one that booted a machine has `start_vmm`.
      */
     timingsMs?: { [key: string]: number; }
-    /** Only in answers of calls that made it. Fields that were accepted but have no effect yet. */
-    ignored?: string[]
 }
 
 /** What checkpoints and Spaces have in common. The settings are those that the sandbox had then; what is started from it has them too. */
@@ -356,6 +358,8 @@ export interface Template {
     builtAt: Date
     /** The vCPU counts for which a snapshot is kept. */
     goldens: number[]
+    /** Other names that it can be asked for by. */
+    aliases?: string[]
 }
 
 export interface Key {

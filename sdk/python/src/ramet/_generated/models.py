@@ -239,6 +239,10 @@ class SandboxInfo:
     """
     It becomes a Space when its idle timeout is over, instead of hibernating.
     """
+    on_idle: str
+    """
+    What becomes of it when its idle timeout is over: `hibernate`, `space` (persistent ones) or `delete`.
+    """
     origin: str
     """
     How it came to be: `create`, `fork`, `checkpoint` or `space`.
@@ -254,6 +258,10 @@ class SandboxInfo:
     Set when the guest did not answer a call, although its machine runs. The sandbox stays `running`: calls are still
     tried, and the first one that is answered clears the mark.
 
+    """
+    endpoint: Optional[str] = None
+    """
+    Where this server can be reached directly, by its setting `public_url`; absent when that is not set.
     """
     parent: Optional[str] = None
     """
@@ -292,10 +300,6 @@ class SandboxInfo:
     Only in answers of calls that started, saved or replaced its machine. Milliseconds of each step, and `total`. A create that took
     a machine of the warm pool has the step `claim`; one that booted a machine has `start_vmm`.
 
-    """
-    ignored: Optional[list[str]] = None
-    """
-    Only in answers of calls that made it. Fields that were accepted but have no effect yet.
     """
 
 
@@ -379,15 +383,15 @@ class SpaceResume:
     """
     idle_timeout_seconds: Optional[int] = None
     """
-    Podflare's name of `idle_timeout_s`.
+    Podflare's `idle_timeout_s`. With it the sandbox is deleted when that is over, instead of hibernating, unless it is persistent.
     """
     persistent: Optional[bool] = None
     """
-    Accepted from Podflare's clients; a value other than the Space's is in the answer's `ignored`.
+    Whether it becomes a Space again when its idle timeout is over.
     """
     egress: Optional[bool] = None
     """
-    Accepted from Podflare's clients; a value other than the Space's is in the answer's `ignored`.
+    Whether it reaches the internet.
     """
 
 
@@ -724,7 +728,7 @@ class RunEvent:
     """
     `stdout`, `stderr`: text. `result`: an object from MIME type to text (base64 for binary types); `application/vnd.ramet.chart+json`
     describes a chart of matplotlib, `application/vnd.ramet.data+json` has the columns of a DataFrame as lists.
-    `error`: `name: value`. `truncated`: how many bytes of output were dropped here.
+    `error`: `name: value`. `truncated`: how many bytes of output were dropped here (of a terminal; `seq` is then that of the last event that is missing).
     `exit`: the exit code. `started`: the process id as the guest's kernel counts. `stream_error`: a sentence.
 
     """
@@ -1075,11 +1079,29 @@ class Template:
     """
     The vCPU counts for which a snapshot is kept.
     """
+    aliases: Optional[list[str]] = None
+    """
+    Other names that it can be asked for by.
+    """
 
 
 @dataclass
-class TemplateList:
-    templates: list[Template]
+class TemplateState:
+    name: str
+    state: str
+    """
+    `building` or `failed`.
+    """
+    step: Optional[str] = None
+    detail: Optional[str] = None
+    fraction: Optional[float] = None
+    """
+    From 0 to 1
+    """
+    error: Optional[str] = None
+    """
+    Why it failed. Building it again tries again.
+    """
 
 
 @dataclass
@@ -1327,7 +1349,7 @@ class SandboxCreate:
     """
     idle_timeout_seconds: Optional[int] = None
     """
-    Podflare's name of `idle_timeout_s`.
+    Podflare's `idle_timeout_s`. With it the sandbox is deleted when that is over, instead of hibernating, unless it is persistent.
     """
     persistent: Optional[bool] = None
     """
@@ -1411,3 +1433,12 @@ class Metrics:
 class Usage:
     sandboxes: list[SandboxUsage]
     templates: list[TemplateUsage]
+
+
+@dataclass
+class TemplateList:
+    templates: list[Template]
+    builds: list[TemplateState]
+    """
+    Templates that are being built now, or whose last build failed.
+    """
