@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import json
+import os
 import re
 import sys
 import time
@@ -127,7 +128,10 @@ def main(sync, asynchronous, **create):
             traceback.print_exc(file=sys.stderr)
             report("sandbox.create" + suffix, "failed", f"{type(e).__name__}: {e}"[:400])
             failed += 1
-    sys.exit(1 if failed else 0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not by sys.exit: the client's native transport can abort the process at its end when a call was given up.
+    os._exit(1 if failed else 0)
 
 
 def is_async(sandbox):
