@@ -282,6 +282,9 @@ def run_version(client, version, folder, server, named):
     for program in programs(client):
         if named not in program.name:
             continue
+        if why := version.get("without", {}).get(program.name):
+            log(f"  {program.name}: not tried: {why}")
+            continue
         begin = time.monotonic()
         got = run_program(client, version, folder, program, server)
         left = server.leftovers()
@@ -315,6 +318,9 @@ def table(client, of):
         text = "; ".join(said).replace("|", "\\|").replace("\n", " ")
         lines.append(f"| {g if g != group else ''} | {operation} | {' | '.join(cells)} | {text} |")
         group = g
+    for v in client["version"]:
+        for why in v.get("without", {}).values():
+            lines += ["", f"Not tried with {v['version']}: {why}."]
     return "\n".join(lines)
 
 

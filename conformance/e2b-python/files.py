@@ -35,7 +35,7 @@ async def shell(s, command):
 async def write_read(s):
     path = fresh() + ".txt"
     info = await val(s.files.write(path, "h\u00e9llo \u2603\n"))
-    same((info.path, info.name, info.type), (path, os.path.basename(path), FileType.FILE))
+    same((info.path, info.name, FileType(info.type)), (path, os.path.basename(path), FileType.FILE))
     same(await val(s.files.read(path)), "h\u00e9llo \u2603\n")
     await val(s.files.write(path, "shorter"))
     same(await val(s.files.read(path)), "shorter")

@@ -30,8 +30,10 @@ func (s *Server) Route(native http.Handler) http.Handler {
 		}
 		if s.namesNoSandbox(host) {
 			if id := r.Header.Get(headerSandbox); id != "" {
-				s.serveTraffic(w, r, namedByHeaders(id, r.Header.Get(headerPort)))
-				return
+				if n := namedByHeaders(id, r.Header.Get(headerPort)); !connects(r, n) {
+					s.serveTraffic(w, r, n)
+					return
+				}
 			}
 			if r.URL.Path == "/files" && r.URL.Query().Get("signature") != "" {
 				s.serveSigned(w, r)
@@ -44,6 +46,16 @@ func (s *Server) Route(native http.Handler) http.Handler {
 		}
 		native.ServeHTTP(w, r)
 	})
+}
+
+// connects says that a request is for the control API in spite of the headers that name a sandbox:
+// clients of 2025 send them with the call that resumes it, too. What runs at that port has no such paths.
+func connects(r *http.Request, n named) bool {
+	path, old := strings.CutPrefix(r.URL.Path, "/sandboxes/")
+	if !old {
+		path, old = strings.CutPrefix(r.URL.Path, "/v2/sandboxes/")
+	}
+	return old && n.port == traffic.EnvdPort && strings.HasSuffix(path, "/connect") && r.Header.Get("X-API-Key") != ""
 }
 
 // serveControl serves the control API.

@@ -60,6 +60,10 @@ func TestRoutesByHeaders(t *testing.T) {
 			t.Errorf("%s: %d %s", host, a.status, a.body)
 		}
 	}
+	// Clients of 2025 name the sandbox in the call that resumes it, too.
+	if a := e.do("POST", "/sandboxes/"+id+"/connect", `{"timeout":60}`, "E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49983"); a.status != 200 {
+		t.Errorf("connect with the headers of a sandbox: %d %s", a.status, a.body)
+	}
 	if a := e.do("GET", "/health", "", "E2b-Sandbox-Id", id); string(a.body) != "envd of "+id {
 		t.Errorf("without a port: %d %s", a.status, a.body)
 	}

@@ -62,11 +62,17 @@ func (s *Server) writeFiles(w http.ResponseWriter, r *http.Request) {
 		err = badRequest("the Content-Type %s is not understood; send multipart/form-data or application/octet-stream", shorten(kind))
 	}
 	if err != nil {
+		// A client that still sends when the connection is closed may never see why. The body has
+		// its deadline.
+		_, _ = io.CopyN(io.Discard, r.Body, drained)
 		s.fail(w, r, uploadError(err))
 		return
 	}
 	writeJSON(w, http.StatusOK, u.done)
 }
+
+// drained is how much of the body of a failed upload is taken all the same, in bytes.
+const drained = 64 << 20
 
 // decoded undoes the encoding of a request's body.
 func decoded(r *http.Request) (io.Reader, error) {
