@@ -197,10 +197,14 @@ func (s *story) record(op durable.Op) {
 	n := len(s.steps)
 	st := step{op: op, promise: s.promise.clone(), losses: []durabletest.Loss{durabletest.Everything, durabletest.Content, durabletest.Some(uint64(n))}}
 	for i, loss := range st.losses {
-		dir := filepath.Join(s.images, fmt.Sprintf("%d-%d", n, i))
-		err := errors.Join(os.Mkdir(dir, 0o755), s.rec.Image(dir, loss), os.RemoveAll(filepath.Join(dir, "ramet.db")),
-			os.RemoveAll(filepath.Join(dir, "ramet.db-wal")), os.RemoveAll(filepath.Join(dir, "ramet.db-shm")), s.copyRecords(filepath.Join(dir, "ramet.db")))
-		if err != nil {
+		dir, records := filepath.Join(s.images, fmt.Sprintf("%d-%d", n, i)), filepath.Join(s.images, fmt.Sprintf("%d-%d.db", n, i))
+		// First the records: who works beside this cannot begin a step, but may end one, and then commit what
+		// depends on it. The other way round there would be a record of what the image has not seen yet.
+		err := errors.Join(s.copyRecords(records), os.Mkdir(dir, 0o755), s.rec.Image(dir, loss))
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, "ramet.db"+suffix)))
+		}
+		if err = errors.Join(err, os.Rename(records, filepath.Join(dir, "ramet.db"))); err != nil {
 			s.t.Errorf("build what is left before %s: %v", op, err)
 		}
 		st.dirs = append(st.dirs, dir)
