@@ -59,12 +59,21 @@ def commands():
 @operation(GROUP, "send_input(): keys, Ctrl-C, Ctrl-D")
 def keys():
     pty, screen = create("bash --norc --noprofile -i")
+
+    def prompted():  # what is typed before it can meet a terminal that bash is just setting up
+        until("it prompts", lambda: screen.data.endswith(b"# "))
+
+    prompted()
     pty.send_input("echo $((40+2))-answer\n")
     screen.waits(b"42-answer")
-    pty.send_input("sleep 1000\n")
+    prompted()
+    pty.send_input("bash -c 'echo star''ted; exec sleep 1000'\n")
+    screen.waits(b"started")
     pty.send_input(b"\x03")
+    prompted()
     pty.send_input("echo code-$?\n")
     screen.waits(b"code-130")
+    prompted()
     pty.send_input(b"\x04")
     same(pty.wait(60), 0)
 
