@@ -20,7 +20,7 @@ from .tools import collect
 pytestmark = pytest.mark.anyio
 
 SANDBOX = {
-    "id": "sbx_x", "state": "ready", "status": "running", "template": "t", "template_hash": "h", "memory_mb": 1, "vcpus": 1, "disk_mb": 1,
+    "id": "sbx_x", "state": "ready", "status": "running", "template": "t", "template_hash": "h", "memory_mb": 1, "vcpus": 1, "disk_mb": 1, "on_idle": "hibernate",
     "egress": True, "egress_policy": {}, "metadata": {}, "isolation": "kvm", "region": "r", "node": "n", "idle_timeout_s": 0, "max_lifetime_s": 0,
     "persistent": False, "origin": "create", "created_at": "2026-01-02T03:04:05.123456789Z", "updated_at": "2026-01-02T03:04:05+01:00",
     "from_a_later_version": {"x": 1},
