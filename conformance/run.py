@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -44,6 +45,10 @@ BEGIN, END = "<!-- tables: made by conformance/run.py -->", "<!-- end of the tab
 
 # Bounds: of an installation, of the start of the server (it may build a template), of what a program may print.
 INSTALL_S, START_S, STOP_S, MAX_OUTPUT = 900, 1200, 120, 8 << 20
+
+
+# What the server's log says of something that took five seconds or more.
+SLOW = re.compile(r"took=(([5-9]|[1-9][0-9])\.[0-9]+s|[0-9]+m)")
 
 
 class Broken(Exception):
@@ -184,6 +189,20 @@ class Server:
         if alive(pid):
             raise Broken(f"the server, process {pid}, does not end")
 
+    def log_size(self):
+        """How long its log is."""
+        try:
+            return (self.home / "server.log").stat().st_size
+        except OSError:
+            return 0
+
+    def troubles(self, since):
+        """The lines of its log after since (a size) that tell of trouble: warnings, errors, and what took seconds."""
+        with (self.home / "server.log").open("rb") as f:
+            f.seek(since)
+            lines = f.read(MAX_OUTPUT).decode(errors="replace").splitlines()
+        return [line[:1000] for line in lines if SLOW.search(line) or "level=WARN" in line or "level=ERROR" in line and "status=50" not in line][-60:]
+
     def call(self, method, path):
         r = urllib.request.Request(self.url + path, method=method, headers={"Authorization": "Bearer " + self.key})
         with urllib.request.urlopen(r, timeout=120) as answer:
@@ -252,10 +271,10 @@ def run_program(client, version, folder, program, server):
             trouble = f"exit {code}"
         if not trouble and not results:
             trouble = "it printed no result"
+        if trouble or odd or any(r["result"] == "failed" for r in results):
+            log(err.read_bytes()[-3000:].decode(errors="replace").strip())
         if trouble or odd:
-            tail = err.read_bytes()[-3000:].decode(errors="replace").strip()
             results.append({"operation": f"the program {program.name}", "group": "Programs", "result": "failed", "detail": trouble or odd})
-            log(tail)
         return results
 
 
@@ -285,14 +304,16 @@ def run_version(client, version, folder, server, named):
         if why := version.get("without", {}).get(program.name):
             log(f"  {program.name}: not tried: {why}")
             continue
-        begin = time.monotonic()
+        begin, logged = time.monotonic(), server.log_size()
         got = run_program(client, version, folder, program, server)
         left = server.leftovers()
         counts = ", ".join(f"{n} {WORDS[o].strip('*')}" for o in OUTCOMES if (n := sum(r["result"] == o for r in got)))
         log(f"  {program.name}: {counts} ({time.monotonic() - begin:.0f} s{f', {left} sandboxes left' if left else ''})")
-        for r in got:
-            if r["result"] == "failed":
-                log(f"    FAILED {r['group']}: {r['operation']}: {r['detail'][:1500]}")
+        bad = [r for r in got if r["result"] == "failed"]
+        for r in bad:
+            log(f"    FAILED {r['group']}: {r['operation']}: {r['detail'][:1500]}")
+        if bad:
+            log("\n".join("    server: " + line for line in server.troubles(logged)))
         results += got
     return results
 
