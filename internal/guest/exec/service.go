@@ -239,6 +239,9 @@ func (s *Service) Run(ctx context.Context, req *agentv1.RunRequest, out *connect
 	}
 	language := languageName(req.GetLanguage())
 	if req.GetContext() == "" && language == "bash" {
+		if req.GetBeginIn() != "" {
+			return errBeginIn
+		}
 		return s.runBash(ctx, req, out)
 	}
 	r, err := s.contexts.find(req.GetContext(), language)
