@@ -361,7 +361,7 @@ def table(client, of):
         group = g
     for v in client["version"]:
         for why in v.get("https", {}).values():
-            lines += ["", f"Tried by a domain with HTTPS with {v['version']}: {why}."]
+            lines += ["", f"With {v['version']} by a domain with HTTPS: {why}."]
         for why in v.get("without", {}).values():
             lines += ["", f"Not tried with {v['version']}: {why}."]
     return "\n".join(lines)

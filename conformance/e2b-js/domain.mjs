@@ -28,10 +28,13 @@ operation('domain: commands.run', async (s) => {
 operation('domain: files, downloadUrl, uploadUrl', async (s) => {
   await s.files.write('a file.txt', 'hé')
   same(await s.files.read('a file.txt'), 'hé')
-  const url = await s.downloadUrl('a file.txt', { useSignatureExpiration: 60_000 })
+  const url = await s.downloadUrl('a file.txt')
   has(url, `https://49983-${s.sandboxId}.${domain}/files?`)
   same(await get(url), [200, 'hé'], 'the download')
-  has(await s.uploadUrl('b.txt', { useSignatureExpiration: 60_000 }), `https://49983-${s.sandboxId}.${domain}/files?`)
+  const form = new FormData()
+  form.append('file', new Blob(['by url']), 'name')
+  same((await fetch(await s.uploadUrl('b.txt'), { method: 'POST', body: form })).status, 200, 'the upload')
+  same(await s.files.read('b.txt'), 'by url')
 })
 
 operation('domain: runCode', async (s) => {

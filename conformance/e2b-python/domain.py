@@ -5,9 +5,8 @@ The server is named by E2B_API_KEY and E2B_DOMAIN alone, as a deployed one is.
 """
 
 import os
-import urllib.error
-import urllib.request
 
+import httpx
 from _check import eventually, has, main, operation, raises, same, val
 from e2b import NotFoundException
 from e2b_code_interpreter import AsyncSandbox, Sandbox
@@ -17,11 +16,8 @@ DOMAIN = os.environ["E2B_DOMAIN"]
 
 def get(url, **headers):
     """The status and the body of an answer, with the certificate checked."""
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as r:
-            return r.status, r.read().decode()
-    except urllib.error.HTTPError as e:
-        return e.code, e.read().decode()
+    r = httpx.get(url, headers=headers, timeout=30)
+    return r.status_code, r.text
 
 
 @operation("domain: create, connect, get_info")
@@ -41,10 +37,12 @@ async def commands(s):
 async def files(s):
     await val(s.files.write("a file.txt", "h\u00e9"))
     same(await val(s.files.read("a file.txt")), "h\u00e9")
-    url = await val(s.download_url("a file.txt", use_signature_expiration=60))
+    url = await val(s.download_url("a file.txt"))
     has(url, f"https://49983-{s.sandbox_id}.{DOMAIN}/files?")
     same(get(url), (200, "h\u00e9"), "the download")
-    has(await val(s.upload_url("b.txt", use_signature_expiration=60)), f"https://49983-{s.sandbox_id}.{DOMAIN}/files?")
+    up = httpx.post(await val(s.upload_url("b.txt")), files={"file": ("name", b"by url")}, timeout=30)
+    same(up.status_code, 200, up.text)
+    same(await val(s.files.read("b.txt")), "by url")
 
 
 @operation("domain: run_code")
