@@ -245,8 +245,8 @@ func (s *Stream) Next() (*agentv1.Event, error) {
 }
 
 // Close ends the stream. A run that it owns and that still runs is interrupted (its
-// terminal, if it has one, is hung up) and, when it does not end within the kill delay, killed;
-// Close does not wait for that.
+// terminal, if it has one, is hung up) and, when it does not end within the kill delay, killed.
+// With it ends what is left of its process group. Close does not wait for that.
 func (s *Stream) Close() {
 	s.cancel()
 	_ = s.events.Close() // says only what the cancel did
@@ -300,10 +300,11 @@ func (c *Control) interruptThenKill(ctx context.Context, sb sandbox.Sandbox, run
 	return sendSignal(ctx, c, g, run, syscall.SIGKILL)
 }
 
+// sendSignal sends a signal that is to end a run and its process group.
 func sendSignal(ctx context.Context, c *Control, g Guest, run string, sig syscall.Signal) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.GuestTimeout, errNoAnswer)
 	defer cancel()
-	_, err := g.Exec().Signal(ctx, &agentv1.SignalRequest{RunId: run, Signal: int32(sig)})
+	_, err := g.Exec().Signal(ctx, &agentv1.SignalRequest{RunId: run, Signal: int32(sig), EndGroup: true})
 	if err != nil {
 		return fmt.Errorf("send %s to run %s: %w", sig, run, guestError(err))
 	}

@@ -1369,6 +1369,7 @@ type SignalRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Signal        int32                  `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
+	EndGroup      bool                   `protobuf:"varint,90,opt,name=end_group,json=endGroup,proto3" json:"end_group,omitempty"` // of a program on pipes: when it ends, what is left of its process group is killed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1415,6 +1416,13 @@ func (x *SignalRequest) GetSignal() int32 {
 		return x.Signal
 	}
 	return 0
+}
+
+func (x *SignalRequest) GetEndGroup() bool {
+	if x != nil {
+		return x.EndGroup
+	}
+	return false
 }
 
 type SignalResponse struct {
@@ -4311,10 +4319,11 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +
 	"\x03eof\x18\x03 \x01(\bR\x03eof\"%\n" +
 	"\rInputResponse\x12\x14\n" +
-	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\">\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\"[\n" +
 	"\rSignalRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x16\n" +
-	"\x06signal\x18\x02 \x01(\x05R\x06signal\"\x10\n" +
+	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\x1b\n" +
+	"\tend_group\x18Z \x01(\bR\bendGroup\"\x10\n" +
 	"\x0eSignalResponse\"\r\n" +
 	"\vListRequest\";\n" +
 	"\fListResponse\x12+\n" +

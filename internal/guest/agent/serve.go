@@ -23,6 +23,7 @@ const maxRequest = 32 << 20
 func Handler(machine *Machine, runs agentv1connect.ExecHandler, dial agentv1connect.PortsHandler) http.Handler {
 	options := connect.WithHandlerOptions(
 		connect.WithReadMaxBytes(maxRequest),
+		connect.WithCodec(codec{}),
 		// The stream is local and the guest's CPU may be emulated.
 		connect.WithCompression("gzip", nil, nil),
 	)

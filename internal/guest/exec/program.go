@@ -161,6 +161,9 @@ func (e *execution) start(p *program) (err error) {
 	}
 	e.r.mu.Lock()
 	e.r.stdin, e.r.had, e.r.term = streams.stdin, streams.stdin != nil, streams.term
+	if streams.term == nil {
+		e.r.alone = e.proc.EndGroup
+	}
 	e.r.mu.Unlock()
 	e.r.begin(e.proc.Pid, e.kill)
 	if p.pty != nil {
@@ -314,7 +317,8 @@ func describeStart(err error, p *program, cmd *exec.Cmd) error {
 	return startFailed(codeNotExecutable, "cannot start %s: %v", name, err)
 }
 
-// timeout interrupts the process group, and kills it when that does not help. A
+// timeout interrupts the process group, and kills it when that does not help. What has taken no
+// notice of the interrupt, as what a shell has put in the background, ends with the program. A
 // terminal is hung up instead: shells take no notice of an interrupt.
 func (e *execution) timeout(hangUp bool) {
 	e.mu.Lock()
@@ -327,6 +331,7 @@ func (e *execution) timeout(hangUp bool) {
 	if hangUp {
 		first = unix.SIGHUP
 	}
+	e.r.endGroup()
 	_ = e.kill(first) // it may have ended just now
 	e.limit = time.AfterFunc(e.s.cfg.KillGrace, func() { _ = e.kill(unix.SIGKILL) })
 }

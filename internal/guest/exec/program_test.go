@@ -174,6 +174,64 @@ func TestTimeoutStopsTheCommandAndItsChildren(t *testing.T) {
 	}
 }
 
+// A shell without job control lets what it puts in the background ignore interrupts.
+func TestTimeoutStopsWhatTheCommandHasInTheBackground(t *testing.T) {
+	for _, c := range []struct {
+		name, script string
+		lives        bool
+	}{
+		{"waited for", "sleep 61 & echo $!; wait", false},
+		{"of a subshell", "(sleep 61 & echo $!; wait); :", false},
+		{"beside another", "sleep 61 & echo $!; sleep 62", false},
+		// What has left the group is not the command's any more.
+		{"daemon", "setsid sh -c 'echo $$; exec sleep 61' & sleep 62", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			tr := f.run(&agentv1.RunRequest{Language: "bash", Code: c.script, TimeoutMillis: 2000})
+			if tr.exit.GetReason() != agentv1.Reason_TIMEOUT {
+				t.Errorf("%v", tr.exit)
+			}
+			if !c.lives {
+				f.gone(tr.stdout)
+			} else if pid, err := strconv.Atoi(strings.TrimSpace(tr.stdout)); err != nil || unix.Kill(pid, unix.SIGKILL) != nil {
+				t.Errorf("%q has ended", tr.stdout)
+			}
+		})
+	}
+}
+
+func TestEndOfARunIsThatOfItsGroupWhenItIsAskedFor(t *testing.T) {
+	f := newFixture(t)
+	for _, whole := range []bool{true, false} {
+		b := f.openStart(&agentv1.StartRequest{RunId: fmt.Sprint("r", whole), Argv: []string{"bash", "-c", "sleep 61 & echo $!; wait"}})
+		b.until("\n")
+		_, err := f.client.Signal(f.ctx(), &agentv1.SignalRequest{RunId: fmt.Sprint("r", whole), Signal: 2, EndGroup: whole})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := b.rest()
+		if whole {
+			f.gone(tr.stdout)
+			continue
+		}
+		if pid, err := strconv.Atoi(strings.TrimSpace(tr.stdout)); err != nil || unix.Kill(pid, unix.SIGKILL) != nil {
+			t.Errorf("it has ended by a mere signal: %q", tr.stdout)
+		}
+	}
+}
+
+// gone waits until the process whose number was printed has ended.
+func (f *fixture) gone(printed string) {
+	f.t.Helper()
+	pid, err := strconv.Atoi(strings.TrimSpace(printed))
+	if err != nil {
+		f.t.Fatalf("no process number: %q", printed)
+	}
+	eventually(f.t, "process "+strconv.Itoa(pid)+" is gone", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
+}
+
 func TestSignalReachesTheWholeProcessGroup(t *testing.T) {
 	f := newFixture(t)
 	b := f.openStart(&agentv1.StartRequest{RunId: "s", Argv: []string{"sh", "-c", "sh -c 'echo child $$; exec sleep 60'; true"}})

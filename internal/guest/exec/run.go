@@ -28,6 +28,7 @@ type run struct {
 	context string // that it runs in; empty: none
 	pid     int
 	kill    func(unix.Signal) error // nil: not started, or ended
+	alone   func()                  // lets nothing of its process group outlive it; nil: it cannot, or has ended
 	stdin   *os.File                // nil: none, closed, or ended
 	had     bool                    // stdin was a pipe or a terminal
 	term    *terminal               // whose master stdin is; nil: none, or ended
@@ -87,7 +88,7 @@ func (r *run) finish(exit *agentv1.Exit) {
 		return
 	}
 	r.ended = time.Now()
-	r.kill, r.term, r.env = nil, nil, nil
+	r.kill, r.alone, r.term, r.env = nil, nil, nil, nil
 	stdin := r.stdin
 	r.stdin = nil
 	exit.Micros = r.ended.Sub(r.started).Microseconds()
@@ -109,6 +110,16 @@ func (r *run) signal(sig unix.Signal) error {
 		return os.ErrProcessDone
 	}
 	return kill(sig)
+}
+
+// endGroup makes the end of the run that of its whole process group, where it has one of its own.
+func (r *run) endGroup() {
+	r.mu.Lock()
+	alone := r.alone
+	r.mu.Unlock()
+	if alone != nil {
+		alone()
+	}
 }
 
 // input writes to the standard input and closes it at eof; on a terminal it types

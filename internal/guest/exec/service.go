@@ -361,6 +361,9 @@ func (s *Service) Signal(_ context.Context, req *agentv1.SignalRequest) (*agentv
 	if err != nil {
 		return nil, err
 	}
+	if req.GetEndGroup() {
+		r.endGroup()
+	}
 	if err := r.signal(unix.Signal(req.GetSignal())); err != nil {
 		if errors.Is(err, os.ErrProcessDone) {
 			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("run %s has ended", r.id))

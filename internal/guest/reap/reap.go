@@ -19,6 +19,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -83,21 +85,52 @@ func (r *Reaper) collect() {
 	r.gate.Lock()
 	defer r.gate.Unlock()
 	for {
+		ended := endedChild()
+		if ended == 0 {
+			return
+		}
+		r.mu.Lock()
+		p := r.procs[ended]
+		r.mu.Unlock()
+		if p != nil && p.alone.Load() {
+			// The group's number cannot be another's before its leader is collected.
+			_ = unix.Kill(-ended, unix.SIGKILL)
+		}
 		var status unix.WaitStatus
 		var usage unix.Rusage
-		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, &usage)
+		pid, err := unix.Wait4(ended, &status, unix.WNOHANG, &usage)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil || pid <= 0 {
-			return // no child, or none that has ended
+			return // somebody has waited for it, who should not
 		}
 		r.mu.Lock()
-		p := r.procs[pid]
 		delete(r.procs, pid)
 		r.mu.Unlock()
 		if p != nil {
 			p.finish(status, usage)
+		}
+	}
+}
+
+// childInfo is what waitid says of a child, as a siginfo_t of 64-bit Linux has it.
+type childInfo struct {
+	signo, errno, code, _ int32
+	pid                   int32
+	_                     [108]byte
+}
+
+// endedChild returns the pid of a child that has ended and leaves it to be collected, 0 when there is none.
+func endedChild() int {
+	for {
+		var info childInfo
+		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			if err != nil {
+				return 0 // there is no child at all
+			}
+			return int(info.pid)
 		}
 	}
 }
@@ -143,6 +176,7 @@ type Process struct {
 	Pid int
 
 	reaper *Reaper
+	alone  atomic.Bool // nothing of its group outlives it
 	// status and usage are set before done is closed.
 	status unix.WaitStatus
 	usage  unix.Rusage
@@ -189,6 +223,10 @@ func (p *Process) Signal(sig unix.Signal) error {
 func (p *Process) SignalGroup(sig unix.Signal) error {
 	return p.send(-p.Pid, sig)
 }
+
+// EndGroup lets nothing of the process group that the process leads outlive it: what is left
+// at its end is killed. It does nothing to the process itself, and nothing any more after its end.
+func (p *Process) EndGroup() { p.alone.Store(true) }
 
 func (p *Process) send(target int, sig unix.Signal) error {
 	return p.WhileItLasts(func() error {

@@ -237,6 +237,74 @@ func TestSignalGroupReachesGrandchildren(t *testing.T) {
 	}
 }
 
+func TestNothingOutlivesTheLeaderOfAGroupThatEndsWithIt(t *testing.T) {
+	r, ctx := newReaper(t)
+	for _, c := range []struct {
+		name, script string
+		end          func(*Process) error
+	}{
+		// What a shell puts in the background takes no notice of an interrupt.
+		{"by a signal", "sleep 1000 & sleep 1000 & echo ready; wait", func(p *Process) error { return p.SignalGroup(unix.SIGINT) }},
+		{"by itself", "sleep 1000 & echo ready; kill -STOP $$; exit 7", func(p *Process) error { return p.Signal(unix.SIGCONT) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pr, pw, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pr.Close()
+			cmd := exec.Command("/bin/sh", "-c", c.script)
+			cmd.Stdout = pw
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			p, err := r.Start(cmd)
+			pw.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(pr, make([]byte, len("ready\n"))); err != nil {
+				t.Fatal(err)
+			}
+			p.EndGroup()
+			waitStopped(t, ctx, p.Pid, c.name == "by itself")
+			if err := c.end(p); err != nil {
+				t.Fatal(err)
+			}
+			st, _, err := p.Wait(ctx)
+			if err != nil || c.name == "by itself" && st.ExitStatus() != 7 {
+				t.Errorf("status %#x, error %v", st, err)
+			}
+			// The pipe ends only when all who hold it are dead.
+			if err := pr.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := pr.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("read %v, want the end of file", err)
+			}
+		})
+	}
+}
+
+// waitStopped waits until a process has stopped, if it is to.
+func waitStopped(t *testing.T, ctx context.Context, pid int, want bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for want {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, rest, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(rest, "T") {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%d has not stopped", pid)
+		}
+	}
+}
+
 func TestStartRefusesWhatNeedsWait(t *testing.T) {
 	r, ctx := newReaper(t)
 	withReader := exec.Command("/bin/cat")
