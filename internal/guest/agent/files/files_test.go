@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -329,34 +328,6 @@ func TestDiskFull(t *testing.T) {
 	noTemporaryFiles(t, small)
 	if _, err := os.Stat(filepath.Join(small, "f")); !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("a file is there: %v", err)
-	}
-}
-
-func TestNamesThatAreNoUTF8HideNoOtherFile(t *testing.T) {
-	c, dir := start(t)
-	if err := errors.Join(
-		os.WriteFile(filepath.Join(dir, "odd\xff"), nil, 0o644),
-		os.WriteFile(filepath.Join(dir, "plain"), nil, 0o644),
-		os.Symlink("to\xfe", filepath.Join(dir, "link")),
-	); err != nil {
-		t.Fatal(err)
-	}
-	s, err := c.List(t.Context(), &agentv1.ListFilesRequest{Path: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	got := map[string]string{}
-	for s.Receive() {
-		got[filepath.Base(s.Msg().Path)] = s.Msg().LinkTarget
-	}
-	want := map[string]string{"odd\uFFFD": "", "plain": "", "link": "to\uFFFD"}
-	if err := s.Err(); err != nil || !maps.Equal(got, want) {
-		t.Errorf("%v, %v", got, err)
-	}
-	info, err := c.Stat(t.Context(), &agentv1.StatRequest{Path: filepath.Join(dir, "link")})
-	if err != nil || info.LinkTarget != "to\uFFFD" {
-		t.Errorf("%v, %v", info, err)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/user"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -79,14 +78,9 @@ func fromStat(path string, st *unix.Stat_t) *agentv1.FileInfo {
 	return info
 }
 
-// describe adds the names of the owners, and makes all names ones that a message can hold.
-// It reads the guest's user database, so it is called without the rights of a user.
+// describe adds the names of the owners. It reads the guest's user database,
+// so it is called without the rights of a user.
 func (n *names) describe(info *agentv1.FileInfo) *agentv1.FileInfo {
-	info.Path, info.LinkTarget = text(info.Path), text(info.LinkTarget)
-	info.Owner, info.Group = text(n.user(info.Uid)), text(n.group(info.Gid))
+	info.Owner, info.Group = n.user(info.Uid), n.group(info.Gid)
 	return info
 }
-
-// text returns a name with U+FFFD in place of what is no UTF-8: one odd name must not
-// hide a whole directory.
-func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }

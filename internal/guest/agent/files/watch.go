@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -36,7 +37,7 @@ func WatchAs(ctx context.Context, path string, r *agentv1.WatchRequest, as func(
 		if e.Overflow {
 			return send(&agentv1.WatchEvent{Kind: &agentv1.WatchEvent_Overflow{Overflow: &agentv1.WatchOverflow{}}})
 		}
-		change := &agentv1.Change{Path: text(e.Path), Type: e.Type}
+		change := &agentv1.Change{Path: strings.ToValidUTF8(e.Path, "\uFFFD"), Type: e.Type}
 		if r.Info && e.Type != watch.Remove && e.Type != watch.Rename {
 			change.Info = look(filepath.Join(path, e.Path), as)
 		}
@@ -58,6 +59,8 @@ func look(path string, as func(func() error) error) *agentv1.FileInfo {
 	if err != nil {
 		return nil
 	}
+	info.Path = strings.ToValidUTF8(info.Path, "\uFFFD")
+	info.LinkTarget = strings.ToValidUTF8(info.LinkTarget, "\uFFFD")
 	return newNames().describe(info)
 }
 
