@@ -16,7 +16,7 @@ import tempfile
 import threading
 
 NAME = "sandboxes.test"
-OPENSSL_S = 60
+COMMAND_S = 60
 
 # What openssl is told, so that nothing of this host's configuration matters.
 CONFIG = f"""
@@ -53,6 +53,7 @@ class Domain:
             stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
             self._certificates()
             self._name_server(stack)
+            _run(self.program(["getent", "ahostsv4", "any." + NAME]), "names cannot be told to a program here (that takes root and mount namespaces)")
             self._stack = stack.pop_all()
         return self
 
@@ -72,18 +73,17 @@ class Domain:
             ["-subj", "/CN=authority of a test", "-extensions", "authority", "-keyout", ca_key, "-out", self.ca],
             ["-subj", "/CN=" + NAME, "-extensions", "server", "-CA", self.ca, "-CAkey", ca_key, "-keyout", self.key, "-out", self.cert],
         ):
-            r = subprocess.run(make + more, text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=OPENSSL_S)
-            if r.returncode != 0:
-                raise Unusable(f"openssl made no certificate: {r.stderr[-2000:]}")
+            _run(make + more, "openssl made no certificate")
 
     def _name_server(self, stack):
-        server = None
         for last in range(1, 20):
-            with contextlib.suppress(OSError):
+            try:
                 server = socketserver.UDPServer((f"127.53.53.{last}", 53), _Query)
                 break
-        if server is None:
-            raise Unusable("port 53 of no loopback address is free for a name server: does another one listen on all addresses?")
+            except OSError as e:
+                trouble = e
+        else:
+            raise Unusable(f"no name server can listen on port 53 of 127.53.53.1 to .19, as when another one has all addresses: {trouble}")
         stack.callback(server.server_close)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
         thread.start()
@@ -91,6 +91,15 @@ class Domain:
         stack.callback(server.shutdown)
         (self._folder / "resolv.conf").write_text(f"nameserver {server.server_address[0]}\n")
         (self._folder / "nsswitch.conf").write_text("hosts: files dns\n")
+
+
+def _run(argv, trouble):
+    try:
+        r = subprocess.run(argv, text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=COMMAND_S)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise Unusable(f"{trouble}: {e}") from None
+    if r.returncode != 0:
+        raise Unusable(f"{trouble}: exit {r.returncode} {r.stderr[-2000:]}")
 
 
 class _Query(socketserver.BaseRequestHandler):
