@@ -96,13 +96,13 @@ func TestProgramOnATerminal(t *testing.T) {
 }
 
 func TestTerminalOfALeavingCallerIsHungUp(t *testing.T) {
-	n := fresh(t, func(c *control.Config) { c.KillDelay = 30 * time.Second })
+	n := fresh(t, func(c *control.Config) { c.KillDelay = 3 * time.Minute })
 	sb := n.create(t)
 	file := filepath.Join(t.TempDir(), "why")
 	v := n.terminal(t, sb.ID, control.ProgramRequest{}, `trap '' INT; trap 'echo hangup >`+file+`; exit' HUP; echo up; while :; do sleep 0.02; done`)
 	v.until("up")
 	v.stream.Close()
-	waitFor(t, 10*time.Second, "the program is told that its terminal is gone", func() bool { return n.machines.Runs(sb.Instance) == 0 })
+	waitFor(t, time.Minute, "the program is told that its terminal is gone", func() bool { return n.machines.Runs(sb.Instance) == 0 })
 	if text, err := os.ReadFile(file); err != nil || string(text) != "hangup\n" {
 		t.Errorf("it was told by %q, %v", text, err)
 	}

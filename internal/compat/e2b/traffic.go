@@ -115,7 +115,7 @@ func (s *Server) serveReachable(w http.ResponseWriter, r *http.Request, sb sandb
 		return
 	}
 	to.serve.Serve(w, r, traffic.Target{
-		Project: sb.Project, ID: sb.ID, Shown: sb.ID.Alphanumeric(), Token: s.envdToken(sb.ID), User: defaultUser,
+		Project: sb.Project, ID: sb.ID, Instance: sb.Instance, Shown: sb.ID.Alphanumeric(), Token: s.envdToken(sb.ID), User: defaultUser,
 	})
 }
 

@@ -99,11 +99,8 @@ func (r *Reaper) collect() {
 		var status unix.WaitStatus
 		var usage unix.Rusage
 		pid, err := unix.Wait4(ended, &status, unix.WNOHANG, &usage)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
 		if err != nil || pid <= 0 {
-			return // somebody has waited for it, who should not
+			continue // it was interrupted, or somebody has waited for this one, who should not: there may be others
 		}
 		r.mu.Lock()
 		delete(r.procs, pid)

@@ -74,14 +74,24 @@ export class CommandResult extends Outcome {
 
 export type CommandEvent = Stdout | Stderr | Truncated | Exit
 
-/** @internal Yields the events of a process from one on, over breaks of the connection. */
+/** @internal How far a process was read: what comes next, and its end once that was seen. */
+export interface Position {
+  next: number | 'latest'
+  exit?: Exit
+}
+
+/** @internal Yields the events of a process from one on, over breaks of the connection. Its end is told each time. */
 export async function* follow(
   api: ApiClient,
   sandbox: string,
   process: string,
-  position: { next: number | 'latest' },
+  position: Position,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<CommandEvent | Started, void, undefined> {
+  if (position.exit) {
+    yield position.exit
+    return
+  }
   for (let breaks = 0; ; ) {
     try {
       const answer = await api.open('get', '/v1/sandboxes/{id}/processes/{process}/stream', {
@@ -93,6 +103,7 @@ export async function* follow(
         breaks = 0
         // An error has the number of the exit behind it.
         position.next = event.type === 'error' ? seq : seq + 1
+        if (event.type === 'exit') position.exit = event
         if (event.type !== 'result' && event.type !== 'error') yield event
       }
       return
@@ -114,8 +125,8 @@ export class ProcessHandle {
   protected readonly api: ApiClient
   /** @internal */
   protected readonly sandbox: string
-  /** @internal What comes next. */
-  protected readonly position: { next: number | 'latest' }
+  /** @internal */
+  protected readonly position: Position
   #input: Promise<unknown> = Promise.resolve()
 
   /** @internal */

@@ -209,6 +209,8 @@ test('background commands: wait, iterate, stdin, kill, list, connect', async () 
   let text = ''
   for await (const event of cat) if (event.type === 'stdout') text += event.text
   assert.equal(text, 'one\ntwo\n')
+  const again = await cat.wait() // its end is told again; what was read is not
+  assert.deepEqual([again.exitCode, again.stdout], [0, ''])
   assert.equal((await other.wait()).stdout, 'one\ntwo\n')
 
   const sleeper = await sb.commands.run(['sleep', '600'], { background: true })

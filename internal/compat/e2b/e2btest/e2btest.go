@@ -32,6 +32,7 @@ type Env struct {
 	T        *testing.T
 	URL      string
 	ID       sandbox.ID
+	Instance sandbox.InstanceID // what the services are told of its machine
 	Control  *control.Control
 	Machines *controltest.Machines
 	Envd     *envd.Server
@@ -96,7 +97,7 @@ func (e *Env) create(ctx context.Context) sandbox.ID {
 
 // Target is the sandbox as the services are told of it.
 func (e *Env) Target() traffic.Target {
-	return traffic.Target{Project: sandbox.DefaultProject, ID: e.ID, Shown: "itest", Token: Token, User: "user"}
+	return traffic.Target{Project: sandbox.DefaultProject, ID: e.ID, Instance: e.Instance, Shown: "itest", Token: Token, User: "user"}
 }
 
 func (e *Env) serve(w http.ResponseWriter, r *http.Request) {

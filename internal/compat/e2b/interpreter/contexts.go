@@ -95,12 +95,12 @@ var languageOf = map[string]string{javascriptDefault: "javascript", bashDefault:
 // prepare makes a default context. The machine's own interpreter is always there: its first call says where it begins.
 func (s *Server) prepare(ctx context.Context, t traffic.Target, name string) error {
 	lang := languageOf[name]
-	if lang == "" || s.known.isPlaced(t.ID, name) {
+	if lang == "" || s.known.isPlaced(t.ID, t.Instance, name) {
 		return nil
 	}
 	_, err := s.control.EnsureContext(ctx, t.Project, t.ID, name, control.ContextRequest{Language: lang, Cwd: home})
 	if err == nil {
-		s.known.setPlaced(t.ID, name)
+		s.known.setPlaced(t.ID, t.Instance, name)
 	}
 	return err
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"ramet.dev/ramet/internal/sandbox"
 )
 
 type shown struct{ ID, Language, Cwd string }
@@ -89,5 +91,24 @@ func TestTheLanguagesOfDefaultContextsAreThere(t *testing.T) {
 	}
 	if c, ok := e.contexts()["bash"]; !ok || c.Cwd != "/home/user" {
 		t.Errorf("%v", e.contexts())
+	}
+}
+
+// A checkpoint may be of a time before the context was made.
+func TestAnotherMachineOfTheSandboxMayNotHaveTheContext(t *testing.T) {
+	e := start(t)
+	run := func() int {
+		status, _ := e.do("POST", "/execute", `{"code":"echo 1","language":"bash"}`)
+		return status
+	}
+	if status := run(); status != 200 {
+		t.Fatal(status)
+	}
+	if err := e.Control.RemoveContext(t.Context(), sandbox.DefaultProject, e.ID, "bash"); err != nil {
+		t.Fatal(err)
+	}
+	e.Instance = "another"
+	if status := run(); status != 200 {
+		t.Errorf("in another machine: %d", status)
 	}
 }

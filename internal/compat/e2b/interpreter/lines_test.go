@@ -81,11 +81,11 @@ func TestAnErrorIsNotPrintedAsWell(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	var m memory
 	first := sandbox.NewID()
-	m.setPlaced(first, "a")
+	m.setPlaced(first, "", "a")
 	for range maxRemembered {
 		m.count(sandbox.NewID(), "a")
 	}
-	if m.isPlaced(first, "a") {
+	if m.isPlaced(first, "", "a") {
 		t.Error("the oldest is remembered")
 	}
 	if n := m.order.Len(); n != maxRemembered || len(m.byID) != n {

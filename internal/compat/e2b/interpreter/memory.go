@@ -24,8 +24,8 @@ type memory struct {
 // notes are on one sandbox.
 type notes struct {
 	id     sandbox.ID
-	placed map[string]bool // contexts that are where they should begin
-	counts map[string]int  // executions in each context
+	placed map[string]sandbox.InstanceID // contexts that have been made, and in which machine: another one may not have them
+	counts map[string]int                // executions in each context
 }
 
 func (m *memory) ofLocked(id sandbox.ID) *notes {
@@ -36,7 +36,7 @@ func (m *memory) ofLocked(id sandbox.ID) *notes {
 		m.order.MoveToFront(e)
 		return e.Value.(*notes)
 	}
-	n := &notes{id: id, placed: make(map[string]bool), counts: make(map[string]int)}
+	n := &notes{id: id, placed: make(map[string]sandbox.InstanceID), counts: make(map[string]int)}
 	m.byID[id] = m.order.PushFront(n)
 	if m.order.Len() > maxRemembered {
 		last := m.order.Back()
@@ -58,21 +58,22 @@ func (m *memory) count(id sandbox.ID, context string) int {
 	return n.counts[context]
 }
 
-// isPlaced says whether a context is where it should begin.
-func (m *memory) isPlaced(id sandbox.ID, context string) bool {
+// isPlaced says whether a context was made in a machine of a sandbox.
+func (m *memory) isPlaced(id sandbox.ID, in sandbox.InstanceID, context string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.ofLocked(id).placed[context]
+	was, ok := m.ofLocked(id).placed[context]
+	return ok && was == in
 }
 
-func (m *memory) setPlaced(id sandbox.ID, context string) {
+func (m *memory) setPlaced(id sandbox.ID, in sandbox.InstanceID, context string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.ofLocked(id)
 	if len(n.placed) >= maxEach {
 		clear(n.placed)
 	}
-	n.placed[context] = true
+	n.placed[context] = in
 }
 
 // forget is for a context that begins anew, or is gone.

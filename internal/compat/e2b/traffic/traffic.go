@@ -19,6 +19,8 @@ const (
 type Target struct {
 	Project string
 	ID      sandbox.ID
+	// Instance is the machine that it had when the request came.
+	Instance sandbox.InstanceID
 	// Shown is the sandbox's id as E2B's clients know it, for errors.
 	Shown string
 	// Token is what X-Access-Token must be; "" when the sandbox asks for none.
