@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	agentv1 "ramet.dev/ramet/api/agent/v1"
@@ -233,6 +232,10 @@ func (i *Instance) freeze(ctx context.Context, sync bool) error {
 	return nil
 }
 
+// userHome is where the code of some surfaces begins. A guest that has never been there reads the
+// directory from its disk, which takes an emulated one longer than the call.
+const userHome = "/home/user"
+
 // warmUp makes the calls that a first user would make, so that their code is
 // in memory (and, where there is one, in the REPL) when the snapshot is taken.
 func warmUp(ctx context.Context, i *Instance, more []Code) error {
@@ -241,9 +244,14 @@ func warmUp(ctx context.Context, i *Instance, more []Code) error {
 		return err
 	}
 	tag := sandbox.NewInstanceID() // a guest remembers the runs of earlier warm-ups
-	first := []Code{{"python", "print(1)"}, {"python", "1 + 1"}, {"bash", "echo ready"}}
-	for n, code := range slices.Concat(first, more) {
-		r := &agentv1.RunRequest{Language: code.Language, Code: code.Code, RunId: fmt.Sprintf("warm-up-%s-%d", tag, n)}
+	calls := []*agentv1.RunRequest{
+		{Language: "python", Code: "print(1)"}, {Language: "python", Code: "1 + 1", Cwd: userHome}, {Language: "bash", Code: "echo ready"},
+	}
+	for _, code := range more {
+		calls = append(calls, &agentv1.RunRequest{Language: code.Language, Code: code.Code})
+	}
+	for n, r := range calls {
+		r.RunId = fmt.Sprintf("warm-up-%s-%d", tag, n)
 		stream, err := client.Exec().Run(ctx, r)
 		if err != nil {
 			return guest.Error(err)
@@ -256,6 +264,9 @@ func warmUp(ctx context.Context, i *Instance, more []Code) error {
 		}
 		if err := errors.Join(stream.Err(), stream.Close()); err != nil {
 			return guest.Error(err)
+		}
+		if exit.GetReason() == agentv1.Reason_START_FAILED && r.Cwd != "" {
+			continue // the template has no such directory
 		}
 		if exit == nil || exit.Code != 0 {
 			return fmt.Errorf("%s warm-up run did not succeed: %v", r.Language, exit)

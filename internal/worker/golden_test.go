@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -165,5 +166,27 @@ func TestWarmUpOfTheTemplateRunsBeforeItsGoldenIsSaved(t *testing.T) {
 	b.template.WarmUp = []Code{{"bash", "exit 0"}}
 	if _, err := b.Golden(b.ctx(), b.template, sandbox.DefaultShape()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestWarmUpGoesWhereCodeBegins is for the first call of a sandbox that has to go there.
+func TestWarmUpGoesWhereCodeBegins(t *testing.T) {
+	b := newBench(t, nil)
+	for _, homeless := range []bool{false, true} {
+		b.mu.Lock()
+		b.went, b.homeless = nil, homeless
+		b.mu.Unlock()
+		b.template.Dir = filepath.Join(t.TempDir(), "default")
+		if err := os.Mkdir(b.template.Dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Golden(b.ctx(), b.template, sandbox.DefaultShape()); err != nil {
+			t.Errorf("homeless %v: %v", homeless, err)
+		}
+		b.mu.Lock()
+		if !slices.Equal(b.went, []string{"/home/user"}) {
+			t.Errorf("homeless %v: it went to %q", homeless, b.went)
+		}
+		b.mu.Unlock()
 	}
 }

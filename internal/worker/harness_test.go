@@ -47,6 +47,8 @@ type bench struct {
 	frozen    int                       // guarded by mu; how often a guest was frozen
 	thawed    int                       // guarded by mu; and thawed
 	run       func(ctx context.Context) // guarded by mu; called by each run
+	went      []string                  // guarded by mu; the directories that runs named
+	homeless  bool                      // guarded by mu; no directory that a run names is there
 	hung      bool                      // guarded by mu; agents read and say nothing
 	prints    string                    // guarded by mu; what a guest prints when it starts
 	agents    []net.Conn                // guarded by mu; the guests' ends
@@ -313,12 +315,18 @@ type execService struct {
 
 func (s execService) Run(ctx context.Context, req *agentv1.RunRequest, stream *connect.ServerStream[agentv1.Event]) error {
 	s.b.mu.Lock()
-	run := s.b.run
+	run, homeless := s.b.run, s.b.homeless
+	if req.GetCwd() != "" {
+		s.b.went = append(s.b.went, req.GetCwd())
+	}
 	s.b.mu.Unlock()
 	if run != nil {
 		run(ctx)
 	}
 	exit := &agentv1.Exit{Reason: agentv1.Reason_EXITED}
+	if homeless && req.GetCwd() != "" {
+		exit.Code, exit.Reason = 1, agentv1.Reason_START_FAILED
+	}
 	if req.GetCode() == "exit 3" {
 		exit.Code = 3
 	}
