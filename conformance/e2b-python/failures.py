@@ -112,9 +112,10 @@ async def ends(s):
 
 @operation("failures: threads that print after the end of a call")
 async def threads(s):
-    code = "import threading, time\ndef late():\n    time.sleep(0.5)\n    print('late')\nthreading.Thread(target=late).start()\nprint('end')"
+    code = "import os, threading, time\ndef late():\n    while not os.path.exists('/tmp/go'): time.sleep(0.01)\n    print('late')\nt = threading.Thread(target=late)\nt.start()\nprint('end')"
     same((await python(s, code))[0], "end\n")
-    same((await python(s, "time.sleep(1)\nprint('next')"))[0], "late\nnext\n")
+    await shell(s, "touch /tmp/go")
+    same((await python(s, "t.join()\nprint('next')"))[0], "late\nnext\n")
 
 
 @operation("failures: output that is no text")

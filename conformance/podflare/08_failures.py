@@ -40,9 +40,10 @@ def crash():
 
 @operation(GROUP, "threads that print after the end of a call")
 def threads():
-    code = "import threading, time\ndef late():\n    time.sleep(0.5)\n    print('late')\nthreading.Thread(target=late).start()\nprint('end')"
+    code = "import os, threading, time\ndef late():\n    while not os.path.exists('/tmp/go'): time.sleep(0.01)\n    print('late')\nt = threading.Thread(target=late)\nt.start()\nprint('end')"
     same(s.run_code(code).stdout, "end")
-    same(s.run_code("time.sleep(1)\nprint('next')").stdout, "late\nnext")
+    bash("touch /tmp/go")
+    same(s.run_code("t.join()\nprint('next')").stdout, "late\nnext")
 
 
 @operation(GROUP, "output that is no text")
