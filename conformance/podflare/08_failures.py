@@ -5,7 +5,7 @@ import threading
 import time
 
 import httpx
-from check import has, main, operation, raises, same
+from check import has, main, operation, raises, same, until
 
 from podflare import Sandbox
 
@@ -70,11 +70,7 @@ def leave():
     events = s.run_code_stream("echo begun; (sleep 4712; true) | cat", language="bash")
     same(next(events).data, "begun")
     events.close()
-    end = time.monotonic() + 20
-    while bash("pgrep -f '[s]leep 4712' | wc -l").stdout != "0":
-        if time.monotonic() > end:
-            raise AssertionError("the command goes on")
-        time.sleep(0.1)
+    until("the command has ended", lambda: bash("pgrep -f '[s]leep 4712' | wc -l").stdout == "0", 20)
 
 
 @operation(GROUP, "a signal is no exit code that was made up")
