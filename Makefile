@@ -66,7 +66,7 @@ test: test-unit test-sdk test-package test-integration ## every test: fast ones,
 .PHONY: test-unit
 test-unit: test-deps build $(TOOLBIN)/.built ## tests without virtual machines
 	RAMET_TEST_PODFLARE=$(CLIENTS)/bin/python RAMET_TEST_E2B_PYTHON=$(CLIENTS)/bin/python RAMET_TEST_E2B_NODE=$(CLIENTS)/node_modules \
-		RAMET_TEST_PEBBLE=$(TOOLBIN)/pebble $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 5m $(TEST_FLAGS) ./...
+		RAMET_TEST_PEBBLE=$(TOOLBIN)/pebble $(GOTEST) --jsonfile .cache/unit.json -- -race -timeout 10m $(TEST_FLAGS) ./...
 	@scripts/no-skips .cache/unit.json
 
 CONFORMANCE_FLAGS ?=

@@ -181,6 +181,12 @@ func (s *server) stopAtEnd(t *testing.T) {
 // do makes one call and returns its status and body.
 func (s *server) do(t *testing.T, method, path string, body any) (int, []byte) {
 	t.Helper()
+	return s.doWithin(t, 3*time.Minute, method, path, body)
+}
+
+// doWithin is do for calls with a deadline of their own.
+func (s *server) doWithin(t *testing.T, d time.Duration, method, path string, body any) (int, []byte) {
+	t.Helper()
 	var r io.Reader
 	switch b := body.(type) {
 	case nil:
@@ -194,7 +200,7 @@ func (s *server) do(t *testing.T, method, path string, body any) (int, []byte) {
 		r = bytes.NewReader(j)
 	}
 	// Cleanups call too, when the test's own context has ended.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), d)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, s.url+path, r)
 	if err != nil {

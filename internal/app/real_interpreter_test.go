@@ -43,7 +43,8 @@ func (b *box) resultsOf(code string) (results []map[string]string, stderr string
 // background, and looks at what its sandboxes are for.
 func TestRealInterpreterTemplate(t *testing.T) {
 	s := realServer(t)
-	status, body := s.do(t, "POST", "/v1/templates", obj{"name": "python-datasci"})
+	// It loads some 300 MB of packages, as fast as they come.
+	status, body := s.doWithin(t, 15*time.Minute, "POST", "/v1/templates", obj{"name": "python-datasci"})
 	if status != 200 || !bytes.Contains(body, []byte(`"type":"done"`)) {
 		t.Fatalf("build: %d %s", status, body)
 	}
