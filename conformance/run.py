@@ -3,7 +3,8 @@
 
 The clients and their versions are in matrix.toml. Each version gets an environment of its own
 under .cache/conformance, which is used again as long as its pins are the same. The server is
-bin/ramet with a data directory and a port of its own; it is ended in every case.
+bin/ramet with a data directory and a port of its own; it is ended in every case. It serves plain
+HTTP, and then again with a domain and HTTPS for the programs that the matrix names so (domain.py).
 
 A program prints one line of JSON for each operation that it tries:
 
@@ -24,6 +25,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,8 @@ import time
 import tomllib
 import urllib.error
 import urllib.request
+
+import domain
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HERE = ROOT / "conformance"
@@ -103,17 +107,31 @@ def programs(client):
 
 
 class Server:
-    """A server of our own, on a free port of the loopback address."""
+    """A server of our own, on a free port of the loopback address: with HTTPS if it is given a domain."""
 
-    def __init__(self, settings):
-        self.settings = settings
+    def __init__(self, settings, of=None):
+        self.settings, self.domain = settings, of
         self.home = CACHE / "home"
         self.pid = None
 
     def env(self):
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAMET_", "PODFLARE_", "E2B_"))}
         kept |= {"RAMET_HOME": str(self.home), "RAMET_LISTEN": f"127.0.0.1:{self.port}", "RAMET_CONFIG": str(self.home / "none.yaml")}
+        if self.domain:
+            kept |= {"RAMET_DOMAIN": f"{domain.NAME}:{self.port}", "RAMET_TLS_CERT": str(self.domain.cert), "RAMET_TLS_KEY": str(self.domain.key)}
         return kept | self.settings.get("env", {})
+
+    def of_clients(self):
+        """The variables by which clients find the server."""
+        common = {"RAMET_URL": self.url, "RAMET_API_KEY": self.key, "RAMET_BINARY": str(RAMET), "RAMET_HOME": str(self.home), "E2B_API_KEY": self.e2b_key}
+        if self.domain:
+            ca = str(self.domain.ca)
+            return common | {"E2B_DOMAIN": f"{domain.NAME}:{self.port}", "SSL_CERT_FILE": ca, "NODE_EXTRA_CA_CERTS": ca}
+        return common | {
+            # Podflare's Client reads the first, its Sandbox the second.
+            "PODFLARE_HOSTD_URL": self.url, "PODFLARE_API_URL": self.url, "PODFLARE_API_KEY": self.key,
+            "E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url, "E2B_DOMAIN": f"localhost:{self.port}",
+        }
 
     def ramet(self, *args, timeout=120):
         return command([RAMET, *args], timeout, env=self.env())
@@ -123,7 +141,7 @@ class Server:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
         self.clean_home()
-        log("starting the server")
+        log("starting the server" + (" with a domain and HTTPS" if self.domain else ""))
         try:
             self.ramet("up", "--detach", timeout=START_S)
         finally:
@@ -134,7 +152,8 @@ class Server:
                 self.ramet("template", "build", template, timeout=START_S)
             except Broken as e:
                 log(str(e))  # what stands on it will fail
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if self.domain else ''}://127.0.0.1:{self.port}"
+        self.trust = ssl.create_default_context(cafile=self.domain.ca) if self.domain else None
         self.key = self.ramet("keys", "create", "--name", "conformance").strip()
         try:
             self.e2b_key = self.ramet("keys", "create", "--format", "e2b", "--name", "conformance").strip()
@@ -205,7 +224,7 @@ class Server:
 
     def call(self, method, path):
         r = urllib.request.Request(self.url + path, method=method, headers={"Authorization": "Bearer " + self.key})
-        with urllib.request.urlopen(r, timeout=120) as answer:
+        with urllib.request.urlopen(r, timeout=120, context=self.trust) as answer:
             return answer.read()
 
     def leftovers(self):
@@ -239,13 +258,8 @@ def run_program(client, version, folder, program, server):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("RAMET_", "PODFLARE_", "E2B_", "XDG_"))}
         env |= {
             "HOME": scratch, "XDG_CACHE_HOME": scratch + "/cache", "TMPDIR": scratch,
-            # Podflare's Client reads the first, its Sandbox the second.
-            "PODFLARE_HOSTD_URL": server.url, "PODFLARE_API_URL": server.url, "PODFLARE_API_KEY": server.key,
-            "E2B_API_URL": server.url, "E2B_SANDBOX_URL": server.url, "E2B_DOMAIN": f"localhost:{server.port}",
-            "E2B_API_KEY": server.e2b_key,
-            "RAMET_URL": server.url, "RAMET_API_KEY": server.key,
-            "CONFORMANCE_VERSION": version["version"], "RAMET_BINARY": str(RAMET), "RAMET_HOME": str(server.home),
-        }
+            "CONFORMANCE_VERSION": version["version"],
+        } | server.of_clients()
         if client["language"] == "python":
             argv = [folder / "venv/bin/python", program]
         else:
@@ -254,6 +268,8 @@ def run_program(client, version, folder, program, server):
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(program.parent, copy)
             argv = ["node", copy / program.name]
+        if server.domain:
+            argv = server.domain.program(argv)
         out = pathlib.Path(scratch) / "out"
         err = pathlib.Path(scratch) / "err"
         with out.open("wb") as o, err.open("wb") as e:
@@ -295,12 +311,16 @@ def read_results(path):
     return results, odd
 
 
-def run_version(client, version, folder, server, named):
-    """Runs the programs of a version."""
+def chosen_programs(client, version, https, named):
+    """The programs with which a version is tried: those for a server with HTTPS, or the others."""
+    secure = [*client.get("https", []), *version.get("https", {})]
+    return [p for p in programs(client) if named in p.name and (p.name in secure) == https]
+
+
+def run_version(client, version, folder, server, chosen):
+    """Runs programs with a version."""
     results = []
-    for program in programs(client):
-        if named not in program.name:
-            continue
+    for program in chosen:
         if why := version.get("without", {}).get(program.name):
             log(f"  {program.name}: not tried: {why}")
             continue
@@ -340,6 +360,8 @@ def table(client, of):
         lines.append(f"| {g if g != group else ''} | {operation} | {' | '.join(cells)} | {text} |")
         group = g
     for v in client["version"]:
+        for why in v.get("https", {}).values():
+            lines += ["", f"With {v['version']} by a domain with HTTPS: {why}."]
         for why in v.get("without", {}).values():
             lines += ["", f"Not tried with {v['version']}: {why}."]
     return "\n".join(lines)
@@ -366,6 +388,27 @@ def merge(list_of_results):
     return sorted(best.values(), key=lambda r: groups.index(r["group"]))
 
 
+def run_plan(plan, settings, named):
+    """Runs what is planned: first all of it that a plain server is enough for. Returns the results of each version."""
+    got = [(client, version, []) for client, version, _ in plan]
+    # The names and the certificate are made first, so that a host on which that fails says so at once.
+    with domain.Domain() if any(chosen_programs(c, v, True, named) for c, v, _ in plan) else contextlib.nullcontext() as of:
+        for https in (False, True):
+            todo = [chosen_programs(c, v, https, named) for c, v, _ in plan]
+            if not any(todo):
+                continue
+            server = Server(settings, of if https else None)
+            try:
+                server.start()
+                for (client, version, folder), chosen, (_, _, results) in zip(plan, todo, got):
+                    if chosen:
+                        log(f"{client['name']} {version['version']}")
+                        results += run_version(client, version, folder, server, chosen)
+            finally:
+                server.stop()
+    return got
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="only clients whose name begins so; may be given several times")
@@ -386,14 +429,8 @@ def main():
         if programs(c) and (not args.version or v["version"] in args.version)
     ]
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    server = Server(matrix.get("server", {}))
-    try:
-        server.start()
-        for client, version, folder in plan:
-            log(f"{client['name']} {version['version']}")
-            results.setdefault(client["name"], {})[version["version"]] = merge(run_version(client, version, folder, server, args.program))
-    finally:
-        server.stop()
+    for client, version, got in run_plan(plan, matrix.get("server", {}), args.program):
+        results.setdefault(client["name"], {})[version["version"]] = merge(got)
     return finish(matrix, plan, results, args.check, keep=not args.program)
 
 
@@ -428,6 +465,6 @@ def finish(matrix, plan, results, check, keep):
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except Broken as e:
+    except (Broken, domain.Unusable) as e:
         log(str(e))
         sys.exit(1)

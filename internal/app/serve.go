@@ -223,6 +223,7 @@ func (a *App) Run(ctx context.Context) error {
 			PreviewDomain: a.previewDomain(),
 		},
 		Capacity: a.worker.Capacity, Regions: a.cfg.Regions, PublicURL: a.cfg.PublicURL,
+		CORSOrigins: a.cfg.CORSOrigins,
 	})
 	all, err := a.openSurfaces(ctx, api)
 	if err != nil {
@@ -244,6 +245,9 @@ func (a *App) Run(ctx context.Context) error {
 		return err
 	}
 	defer os.Remove(a.home().ServerInfo())
+	if slices.Contains(a.cfg.CORSOrigins, config.AnyOrigin) {
+		a.log.Warn("pages of every origin may call the API, as cors_origins is *: only their API key is in the way", "setting", "cors_origins")
+	}
 	a.log.Info("serving", "url", a.URL(), "driver", a.driver.Name(), "isolation", a.driver.Isolation(), "version", a.version)
 
 	if err := a.worker.StartPool(); err != nil {

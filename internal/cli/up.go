@@ -52,11 +52,14 @@ other key exists (see 'ramet keys create'), and with plain HTTP, unless
 With --tls-cert and --tls-key it serves HTTPS, and takes over a changed pair at
 once. With --acme-domain it gets certificates and renews them by itself; for
 that the authority must reach it at port 443 of that name, or with --acme-http
-at port 80. Commands on this machine need no settings for either.`,
+at port 80. Commands on this machine need no settings for either.
+
+Web pages of other origins may call the API when --cors-origins names theirs.`,
 		Example: `  ramet up --detach
   ramet up --data /srv/ramet --listen 127.0.0.1:8080
   ramet up -d --listen :7070 --tls-cert /srv/tls.crt --tls-key /srv/tls.key
   ramet up -d --listen :443 --acme-domain ramet.example.com
+  ramet up -d --cors-origins https://app.example.com,http://localhost:5173
   RAMET_LOG_FORMAT=json ramet up 2>ramet.log`,
 		Args: none,
 		RunE: withSignals(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
@@ -68,7 +71,7 @@ at port 80. Commands on this machine need no settings for either.`,
 	cmd.Flags().BoolVar(&o.prepared, "prepared", false, "the host and the template are prepared; just serve")
 	cmd.Flags().MarkHidden("prepared")
 	addSettingFlags(cmd.Flags(), "listen", "domain", "tls_cert", "tls_key", "acme_domain", "acme_email", "acme_ca", "acme_ca_root", "acme_http",
-		"insecure_listen", "no_auth", "driver", "accel", "template", "templates", "pool_size", "pool_shapes", "waiting_machines", "allow_private", "guest_ca",
+		"insecure_listen", "no_auth", "cors_origins", "driver", "accel", "template", "templates", "pool_size", "pool_shapes", "waiting_machines", "allow_private", "guest_ca",
 		"region", "regions", "public_url", "node", "max_sandboxes", "max_memory_mb", "max_disk_mb",
 		"idle_timeout", "retain_hibernated", "retain_spaces", "retain_checkpoints", "memory_reserve_mb", "disk_reserve_mb",
 		"memory_overcommit", "disk_overcommit", "log_format", "log_level")

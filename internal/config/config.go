@@ -55,6 +55,9 @@ type Server struct {
 	Node   string
 	// Regions are servers of other regions, by name; calls that name one are passed on to it.
 	Regions map[string]*url.URL
+	// CORSOrigins are the origins whose web pages may call the API, as browsers write them;
+	// AnyOrigin alone is all of them.
+	CORSOrigins []string
 	// PublicURL is where clients reach this server directly; may be empty.
 	PublicURL string
 	// Template is the template that is built at the start and used when a

@@ -106,8 +106,12 @@ func (r *Resolved) fill(src Sources) error {
 		node.Text = nodeName(src.Hostname)
 		node.Source = "the host's name"
 	}
-	tls := r.Server().TLS
+	server := r.Server()
+	tls := server.TLS
 	if err := tls.check(); err != nil {
+		return err
+	}
+	if err := server.checkPages(); err != nil {
 		return err
 	}
 	u := r.value("url")
@@ -256,6 +260,7 @@ func (r *Resolved) Server() Server {
 	domains, _ := parseDomains(text("acme_domain"))
 	prefixes, _ := parsePrefixes(text("allow_private"))
 	regions, _ := ParseRegions(text("regions"))
+	origins, _ := parseOrigins(text("cors_origins"))
 	poolSize, _ := parsePoolSize(text("pool_size"))
 	shapes, _ := parseShapes(text("pool_shapes"))
 	count := func(key string) int { n, _ := strconv.Atoi(text(key)); return n }
@@ -264,6 +269,7 @@ func (r *Resolved) Server() Server {
 	return Server{
 		PoolSize: poolSize, PoolShapes: shapes, WaitingMachines: count("waiting_machines"),
 		Home: text("home"), Listen: text("listen"), Domain: text("domain"), NoAuth: flag("no_auth"), InsecureListen: flag("insecure_listen"),
+		CORSOrigins: origins,
 		TLS: TLS{
 			CertFile: text("tls_cert"), KeyFile: text("tls_key"), ACMEDomains: domains, ACMEEmail: text("acme_email"),
 			ACMECA: text("acme_ca"), ACMECARoot: text("acme_ca_root"), ACMEHTTP: text("acme_http"),

@@ -101,6 +101,10 @@ func Settings() []Setting {
 			Help: "serve without API keys; only on a loopback address",
 		},
 		{
+			Key: "cors_origins", Arg: "ORIGINS", Default: "", List: true, check: checkOrigins, Scope: ForServer,
+			Help: "origins whose web pages may call the API, such as https://app.example.com; * is every page of the web, for which only the API key is in the way",
+		},
+		{
 			Key: "domain", Arg: "NAME", Default: "", check: checkDomain, Scope: ForServer,
 			Help: "domain below which the ports of sandboxes are reached, as <port>-<id>.NAME (default on a loopback address: localhost)",
 		},

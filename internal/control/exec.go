@@ -27,6 +27,9 @@ type RunRequest struct {
 	Env      map[string]string
 	Cwd      string
 	User     string
+	// BeginIn is a directory that the first call moves a Python interpreter to that is still where
+	// it began. It stays there. A directory that is not there is passed by.
+	BeginIn string
 }
 
 // ProgramRequest is a program to start.
@@ -85,12 +88,12 @@ func (c *Control) Run(ctx context.Context, project string, id sandbox.ID, r RunR
 		return nil, sandbox.Errorf(sandbox.Invalid, "invalid_user", "user is for bash without a context; interpreters run as root")
 	}
 	timeout, err := checkRun(r.Timeout, r.Env, r.Cwd, r.User)
-	if err != nil {
+	if err := firstOf(err, checkCwd(r.BeginIn)); err != nil {
 		return nil, err
 	}
 	req := &agentv1.RunRequest{
 		Code: r.Code, Language: r.Language, Env: r.Env, Cwd: r.Cwd, TimeoutMillis: timeout, User: r.User, RunId: newRunID(),
-		Context: r.Context,
+		Context: r.Context, BeginIn: r.BeginIn,
 	}
 	s, err := c.follow(ctx, project, id, req.RunId, true, func(ctx context.Context, g Guest) (*connect.ServerStreamForClient[agentv1.Event], error) {
 		return g.Exec().Run(ctx, req)

@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +41,7 @@ type options struct {
 	listen    string
 	keepAlive time.Duration
 	quota     int
+	origins   string
 }
 
 func main() {
@@ -47,6 +49,7 @@ func main() {
 	flag.StringVar(&o.listen, "listen", "127.0.0.1:0", "address to serve at; only loopback")
 	flag.DurationVar(&o.keepAlive, "keep-alive", 10*time.Second, "pause after which a silent stream gets an empty line")
 	flag.IntVar(&o.quota, "max-sandboxes", 0, "sandboxes that a project may have at one time; 0 is no limit")
+	flag.StringVar(&o.origins, "cors-origins", "", "origins whose web pages may call, with commas between them, as browsers write them")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
@@ -144,6 +147,7 @@ func newServer(ctx context.Context, o options, dir, domain string) (*server, err
 	}
 	s.api = httpapi.New(httpapi.Config{
 		Control: s.control, Log: log, KeepAlive: o.keepAlive,
+		CORSOrigins: strings.FieldsFunc(o.origins, func(r rune) bool { return r == ',' }),
 		Info: httpapi.Info{
 			Version: "fake", Driver: "fake", Isolation: sandbox.IsolationEmulated, Region: "local", Node: "fake", PID: os.Getpid(),
 			PreviewDomain: domain,

@@ -20,7 +20,7 @@ func (s *Server) Around(next http.Handler) http.Handler {
 
 // Native is the native API, for a router that Around is around.
 func (s *Server) Native() http.Handler {
-	return s.regions.Handler(s.authenticate(s.wakePolicy(http.HandlerFunc(s.noteRoute))))
+	return s.cors(s.regions.Handler(s.authenticate(s.wakePolicy(http.HandlerFunc(s.noteRoute)))))
 }
 
 // ErrorWriter writes an error in the shape of a surface. Headers that all have are set already.
@@ -74,7 +74,7 @@ func HurryBody(r *http.Request) { hurryBody(r) }
 func (s *Server) Authorize(w http.ResponseWriter, r *http.Request, secret string) (_ *http.Request, end func(), ok bool) {
 	req := requestOf(r.Context())
 	if s.cfg.NoAuth {
-		if err := checkLocal(r); err != nil {
+		if err := s.checkLocal(r); err != nil {
 			hurryBody(r)
 			s.writeError(w, r, err)
 			return nil, nil, false

@@ -38,6 +38,9 @@ type Config struct {
 	Capacity func() sandbox.Capacity
 	// Regions are servers of other regions, by name: requests that name one are passed on to it.
 	Regions map[string]*url.URL
+	// CORSOrigins are the origins whose web pages may call, as browsers write them in the
+	// header Origin; "*" is all of them, but for a server without keys.
+	CORSOrigins []string
 	// PublicURL is where this server can be reached directly; empty: not told.
 	PublicURL string
 	// Metrics, when set, counts requests and is served.

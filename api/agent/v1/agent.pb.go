@@ -847,6 +847,7 @@ type RunRequest struct {
 	User          string                 `protobuf:"bytes,6,opt,name=user,proto3" json:"user,omitempty"`                                                                         // bash only; empty: root
 	RunId         string                 `protobuf:"bytes,7,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`                                                          // chosen by the host, unique in this machine
 	Context       string                 `protobuf:"bytes,8,opt,name=context,proto3" json:"context,omitempty"`                                                                   // the context to run in; empty: the language's default. With it, language is the context's or empty
+	BeginIn       string                 `protobuf:"bytes,72,opt,name=begin_in,json=beginIn,proto3" json:"begin_in,omitempty"`                                                   // python only: before its first such call, an interpreter that is still where it began moves to this directory, if there is one, and stays
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -933,6 +934,13 @@ func (x *RunRequest) GetRunId() string {
 func (x *RunRequest) GetContext() string {
 	if x != nil {
 		return x.Context
+	}
+	return ""
+}
+
+func (x *RunRequest) GetBeginIn() string {
+	if x != nil {
+		return x.BeginIn
 	}
 	return ""
 }
@@ -4265,7 +4273,7 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x05load1\x18\x05 \x01(\x01R\x05load1\x12%\n" +
 	"\x0euptime_seconds\x18\x06 \x01(\x01R\ruptimeSeconds\x12&\n" +
 	"\x0fcpu_busy_millis\x18\a \x01(\x04R\rcpuBusyMillis\x12\x1c\n" +
-	"\tprocesses\x18\b \x01(\rR\tprocesses\"\xa9\x02\n" +
+	"\tprocesses\x18\b \x01(\rR\tprocesses\"\xc4\x02\n" +
 	"\n" +
 	"RunRequest\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x1a\n" +
@@ -4275,7 +4283,8 @@ const file_agent_v1_agent_proto_rawDesc = "" +
 	"\x0etimeout_millis\x18\x05 \x01(\x03R\rtimeoutMillis\x12\x12\n" +
 	"\x04user\x18\x06 \x01(\tR\x04user\x12\x15\n" +
 	"\x06run_id\x18\a \x01(\tR\x05runId\x12\x18\n" +
-	"\acontext\x18\b \x01(\tR\acontext\x1a6\n" +
+	"\acontext\x18\b \x01(\tR\acontext\x12\x19\n" +
+	"\bbegin_in\x18H \x01(\tR\abeginIn\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe2\x02\n" +

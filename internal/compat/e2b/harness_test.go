@@ -105,6 +105,7 @@ type options struct {
 	noAuth  bool
 	preview bool // the real one
 	domain  string
+	origins []string
 	control func(*control.Config)
 }
 
@@ -136,7 +137,7 @@ func open(t *testing.T, dir string, m *controltest.Machines, o options) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := httpapi.New(httpapi.Config{Control: e.control, Log: log, NoAuth: o.noAuth})
+	api := httpapi.New(httpapi.Config{Control: e.control, Log: log, NoAuth: o.noAuth, CORSOrigins: o.origins})
 	var s *e2b.Server
 	var proxy *preview.Proxy
 	s = e2b.New(e2b.Config{

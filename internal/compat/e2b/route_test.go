@@ -320,9 +320,28 @@ func TestPagesOfElsewhereMayAsk(t *testing.T) {
 	if a.head.Get("Access-Control-Allow-Origin") != "" || string(a.body) != "port 3000 of "+id {
 		t.Errorf("a port: %d %v %s", a.status, a.head, a.body)
 	}
-	// The native API has no such pages.
+	// The native API has only pages that it was told.
 	if a := e.do("OPTIONS", "/v1/sandboxes", "", ask...); a.head.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("the native API: %v", a.head)
+	}
+}
+
+// A browser refuses an answer that says twice who may read it.
+func TestOriginsOfTheNativeAPIAreItsOwn(t *testing.T) {
+	const page = "https://app.example.com"
+	e := start(t, options{origins: []string{page}})
+	id := e.id(e.create(base))
+	for path, want := range map[string]string{"/v2/sandboxes": "*", "/v1/sandboxes": page} {
+		for method, header := range map[string][]string{"GET": nil, "OPTIONS": {"Access-Control-Request-Method", "POST"}} {
+			a := e.do(method, path, "", append([]string{"Origin", page}, header...)...)
+			if got := a.head.Values("Access-Control-Allow-Origin"); len(got) != 1 || got[0] != want {
+				t.Errorf("%s %s: %d %v", method, path, a.status, a.head)
+			}
+		}
+	}
+	a := e.do("GET", "/", "", "Host", "3000-"+id+".localhost", "Origin", page)
+	if a.status != 200 || a.head.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("a port: %d %v", a.status, a.head)
 	}
 }
 

@@ -88,6 +88,9 @@ func (c *contexts) add(id string, l *language, cwd string, known bool) (*repl, e
 		return nil, connect.NewError(connect.CodeResourceExhausted,
 			fmt.Errorf("there are %d contexts already, which is the limit; remove one", len(c.order)))
 	}
+	if err := c.checkMemory(l); err != nil {
+		return nil, err
+	}
 	r := &repl{s: c.s, id: id, lang: l, cwd: cwd, env: c.env}
 	c.byID[id] = r
 	c.order = append(c.order, r)

@@ -2,6 +2,8 @@ package exec
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -292,6 +294,31 @@ func TestContextsDoNotWaitForEachOther(t *testing.T) {
 	b.rest()
 }
 
+func TestContextThatTheMemoryHasNoRoomForIsRefused(t *testing.T) {
+	meminfo := filepath.Join(t.TempDir(), "meminfo")
+	says := func(kb int) {
+		if err := os.WriteFile(meminfo, fmt.Appendf(nil, "MemTotal: 1000000 kB\nMemFree: 10 kB\nMemAvailable: %d kB\n", kb), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says(100 << 10)
+	f := newFixture(t, func(c *Config) { c.Meminfo = meminfo })
+	_, err := f.client.CreateContext(f.ctx(), &agentv1.CreateContextRequest{Id: "large", Language: "python"})
+	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "100 MB of memory left") {
+		t.Fatalf("an interpreter without room: %v", err)
+	}
+	f.createContext("small", "bash", "")
+	says(400 << 10)
+	f.createContext("large", "python", "")
+	says(1 << 10) // those that are there go on, and may be replaced
+	if out := f.inOK("large", "print(6*7)"); out != "42\n" {
+		t.Errorf("%q", out)
+	}
+	if _, err := f.client.RestartContext(f.ctx(), &agentv1.RestartContextRequest{Id: "large"}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTooManyContextsAreRefusedAndWedgeNothing(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxContexts = 4 })
 	for n := range 3 {
@@ -399,5 +426,60 @@ func TestReseedReachesEveryPythonContext(t *testing.T) {
 	fixed := f.inOK("c", "print(random.random())")
 	if drawn[0] == fixed || drawn[1] == fixed || drawn[0] == drawn[1] {
 		t.Errorf("drawn %q, the seed gives %q", drawn, fixed)
+	}
+}
+
+func TestFirstCallSaysWhereTheInterpreterBegins(t *testing.T) {
+	f := newFixture(t)
+	dir := t.TempDir()
+	begin := func(code, dir string) string {
+		t.Helper()
+		s, err := f.client.Run(f.ctx(), &agentv1.RunRequest{Language: "python", Code: code, BeginIn: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, exit := "", int32(-1)
+		for s.Receive() {
+			out += string(s.Msg().GetStdout())
+			if e := s.Msg().GetExit(); e != nil {
+				exit = e.Code
+			}
+		}
+		if err := s.Err(); err != nil || exit != 0 {
+			t.Fatalf("exit %d, %v", exit, err)
+		}
+		return out
+	}
+	where := "import os; print(os.getcwd(), end='')"
+	if got := begin(where, dir); got != dir {
+		t.Errorf("the first call is in %s", got)
+	}
+	if got := begin(where+"; os.chdir('/')", "/usr"); got != dir {
+		t.Errorf("a second call was moved to %s", got)
+	}
+	if got := begin(where, dir); got != "/" {
+		t.Errorf("where code has moved to: %s", got)
+	}
+
+	f = newFixture(t)
+	start := begin(where, "")
+	f = newFixture(t)
+	if got := begin(where, "/no/such/directory"); got != start {
+		t.Errorf("a directory that is not there: %s", got)
+	}
+	f = newFixture(t)
+	begin("import os; os.chdir('/usr')", "")
+	if got := begin(where, dir); got != "/usr" {
+		t.Errorf("code that has moved by itself was moved to %s", got)
+	}
+	s, err := f.client.Run(f.ctx(), &agentv1.RunRequest{Language: "bash", Code: "true", BeginIn: dir})
+	if err == nil {
+		for s.Receive() {
+			t.Errorf("event %v", s.Msg())
+		}
+		err = s.Err()
+	}
+	if connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("bash: %v", err)
 	}
 }

@@ -56,6 +56,7 @@ type request struct {
 	Code  string            `json:"code,omitempty"`
 	Env   map[string]string `json:"env,omitempty"`
 	Cwd   string            `json:"cwd,omitempty"`
+	Begin string            `json:"begin,omitempty"` // where an interpreter that nobody has moved goes first
 	Set   map[string]string `json:"set,omitempty"`
 	Unset []string          `json:"unset,omitempty"`
 	Strip bool              `json:"strip,omitempty"` // the code is TypeScript

@@ -38,8 +38,9 @@ type language struct {
 	encode func(*request) ([]byte, *os.File, error)
 	// checkRun refuses what the interpreter could not do.
 	checkRun func(*agentv1.RunRequest) error
-	pokes    bool // it reads its socket at the signal poke, also in the middle of a call
-	exits    bool // code ends the interpreter by its own wish, with an exit code
+	memory   int64 // bytes that its interpreter takes at least
+	pokes    bool  // it reads its socket at the signal poke, also in the middle of a call
+	exits    bool  // code ends the interpreter by its own wish, with an exit code
 }
 
 type interpreterCommand struct {
@@ -50,7 +51,7 @@ type interpreterCommand struct {
 
 var languages = map[string]*language{
 	"python": {
-		name: "python", title: "Python interpreter", script: pythonScript, more: resultsScript, pokes: true,
+		name: "python", title: "Python interpreter", script: pythonScript, more: resultsScript, memory: 64 << 20, pokes: true,
 		lost: "[ramet] the Python interpreter was restarted: variables and imports of earlier calls are lost\n",
 		command: func(s *Service) interpreterCommand {
 			return interpreterCommand{s.cfg.Python, []string{s.cfg.Python, "/proc/self/fd/4"}, s.cfg.PythonEnv}
@@ -58,7 +59,7 @@ var languages = map[string]*language{
 		encode: jsonFrame,
 	},
 	"javascript": {
-		name: "javascript", title: "JavaScript interpreter", script: nodeScript,
+		name: "javascript", title: "JavaScript interpreter", script: nodeScript, memory: 64 << 20,
 		lost: "[ramet] the JavaScript interpreter was restarted: variables and modules of earlier calls are lost\n",
 		command: func(s *Service) interpreterCommand {
 			return interpreterCommand{s.cfg.Node, []string{s.cfg.Node, "-e", nodeLoader}, nil}
@@ -66,7 +67,7 @@ var languages = map[string]*language{
 		encode: jsonFrame,
 	},
 	"bash": {
-		name: "bash", title: "shell", script: bashScript, pokes: true, exits: true,
+		name: "bash", title: "shell", script: bashScript, memory: 4 << 20, pokes: true, exits: true,
 		lost: "[ramet] the shell was restarted: variables and functions of earlier calls are lost\n",
 		command: func(s *Service) interpreterCommand {
 			return interpreterCommand{s.cfg.Bash, []string{"bash", "-c", bashStart, "bash", s.bashDir}, nil}

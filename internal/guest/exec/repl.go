@@ -50,10 +50,15 @@ type call struct {
 	limit       *time.Timer // to SIGINT, then to SIGKILL
 }
 
+var errBeginIn = invalid("only a Python interpreter can be told where to begin; give another context a directory when it is made")
+
 // runIn runs code in the interpreter of a context.
 func (s *Service) runIn(ctx context.Context, r *repl, language string, req *agentv1.RunRequest, out *connect.ServerStream[agentv1.Event]) error {
 	if req.GetUser() != "" && req.GetUser() != "root" {
 		return invalid("%s code runs as root; a user can be named for bash without a context and for programs", r.lang.title)
+	}
+	if req.GetBeginIn() != "" && r.lang.name != "python" {
+		return errBeginIn
 	}
 	if r.lang.checkRun != nil {
 		if err := r.lang.checkRun(req); err != nil {
@@ -69,7 +74,7 @@ func (s *Service) runIn(ctx context.Context, r *repl, language string, req *agen
 	run.mu.Unlock()
 	c := &call{
 		run:     run,
-		req:     request{Op: "run", Code: req.GetCode(), Env: req.GetEnv(), Cwd: req.GetCwd(), Strip: language == typescript},
+		req:     request{Op: "run", Code: req.GetCode(), Env: req.GetEnv(), Cwd: req.GetCwd(), Begin: req.GetBeginIn(), Strip: language == typescript},
 		timeout: time.Duration(req.GetTimeoutMillis()) * time.Millisecond,
 	}
 	if err := r.submit(c); err != nil {

@@ -6,7 +6,7 @@ that many bytes of JSON. Standard output and standard error are pipes that the
 agent reads, so whatever writes to descriptors 1 and 2 is captured: print, C
 code and child processes alike.
 
-From the agent: {"op":"run","id","code","env","cwd"}, {"op":"env","set","unset"},
+From the agent: {"op":"run","id","code","env","cwd","begin"}, {"op":"env","set","unset"},
 {"op":"entropy"} and {"op":"reseed"}, which is more of it. To the agent: {"op":"ready"}, {"op":"result"} for each
 displayed object, {"op":"done"} at the end of each call. "numbers" in ready and
 done says where random generators lie in memory: see new_generators.
@@ -56,6 +56,7 @@ class State:
     """What the signal handlers and the rest of this file share."""
     active = False      # user code is running
     hold = 0            # an interrupt must wait: a frame is being written
+    start = None        # where the interpreter began, until a call has said where to begin
     pending = False     # an interrupt has waited
     interrupted = 0.0   # when the last interrupt was raised
     forked = False      # this process is a fork of the interpreter
@@ -668,12 +669,26 @@ class Scope:
                 pass  # one of the two is gone
 
 
+def begin_in(directory):
+    """Moves to where the first call wants to begin, unless code has moved already."""
+    start, State.start = State.start, None
+    if start is None:
+        return
+    try:
+        if os.getcwd() == start:
+            os.chdir(directory)
+    except OSError:
+        pass  # there is no such directory: it stays
+
+
 def call(message):
     number = message["id"]
     reply = {"op": "done", "id": number, "code": 0}
     State.last = None
     State.pending = False
     State.interrupted = 0.0
+    if "begin" in message:
+        begin_in(message["begin"])
     scope = Scope(message.get("env"), message.get("cwd"))
     failure = None
     try:
@@ -952,6 +967,10 @@ def start():
 def main():
     start()
     version = "%d.%d.%d" % sys.version_info[:3]
+    try:
+        State.start = os.getcwd()
+    except OSError:
+        pass  # it was deleted: nothing is moved
     send(encode({"op": "ready", "version": version, "ipython": SHELL is not None, "numbers": new_generators()}))
     while True:
         message = receive()

@@ -62,6 +62,7 @@ type Config struct {
 	MaxRuns      int           // runs at one time. Default: 1024
 	MaxQueue     int           // calls that wait for one interpreter. Default: 256
 	MaxContexts  int           // interpreters, the first one among them. Default: 32
+	Meminfo      string        // file that tells the memory left for more of them. Default: /proc/meminfo
 
 	KillGrace  time.Duration // from SIGINT to SIGKILL, programs. Default: 2 s
 	ReplGrace  time.Duration // from SIGINT to SIGKILL, interpreter. Default: 5 s
@@ -88,6 +89,7 @@ func (c *Config) setDefaults() {
 	defaultTo(&c.MaxRuns, 1024)
 	defaultTo(&c.MaxQueue, 256)
 	defaultTo(&c.MaxContexts, 32)
+	defaultTo(&c.Meminfo, "/proc/meminfo")
 	defaultTo(&c.KillGrace, 2*time.Second)
 	defaultTo(&c.ReplGrace, 5*time.Second)
 	defaultTo(&c.ReplStart, 2*time.Minute)
@@ -237,6 +239,9 @@ func (s *Service) Run(ctx context.Context, req *agentv1.RunRequest, out *connect
 	}
 	language := languageName(req.GetLanguage())
 	if req.GetContext() == "" && language == "bash" {
+		if req.GetBeginIn() != "" {
+			return errBeginIn
+		}
 		return s.runBash(ctx, req, out)
 	}
 	r, err := s.contexts.find(req.GetContext(), language)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 
@@ -51,7 +50,7 @@ type place struct {
 func (p place) request(code string, env map[string]string) control.RunRequest {
 	r := control.RunRequest{Code: code, Env: env, Context: p.context, Language: p.language}
 	if p.context == pythonDefault {
-		r.Context, r.Language = "", "python"
+		r.Context, r.Language, r.BeginIn = "", "python", home
 	}
 	return r
 }
@@ -93,41 +92,17 @@ func (p place) isPython() bool {
 // languageOf are those of the contexts that need not be made.
 var languageOf = map[string]string{javascriptDefault: "javascript", bashDefault: "bash"}
 
-// moveHome takes the machine's own interpreter to where contexts begin, when nobody has moved it yet.
-const moveHome = `(lambda o: o.chdir("/home/user") if o.getcwd() == o.path.expanduser("~") and o.path.isdir("/home/user") else None)(__import__("os"))`
-
-// prepare makes a default context, or puts it where contexts begin.
+// prepare makes a default context. The machine's own interpreter is always there: its first call says where it begins.
 func (s *Server) prepare(ctx context.Context, t traffic.Target, name string) error {
 	lang := languageOf[name]
-	if lang == "" && name != pythonDefault || s.known.isPlaced(t.ID, name) {
+	if lang == "" || s.known.isPlaced(t.ID, name) {
 		return nil
 	}
-	var err error
-	if name == pythonDefault {
-		err = s.runQuietly(ctx, t, moveHome)
-	} else {
-		_, err = s.control.EnsureContext(ctx, t.Project, t.ID, name, control.ContextRequest{Language: lang, Cwd: home})
-	}
+	_, err := s.control.EnsureContext(ctx, t.Project, t.ID, name, control.ContextRequest{Language: lang, Cwd: home})
 	if err == nil {
 		s.known.setPlaced(t.ID, name)
 	}
 	return err
-}
-
-// runQuietly runs code of our own.
-func (s *Server) runQuietly(ctx context.Context, t traffic.Target, code string) error {
-	stream, err := s.control.Run(ctx, t.Project, t.ID, control.RunRequest{Code: code, Language: "python"})
-	if err != nil {
-		return err
-	}
-	defer stream.Close()
-	for {
-		if _, err := stream.Next(); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
 }
 
 // shownContext is a context as clients know it.

@@ -178,17 +178,21 @@ func (w *Watcher) found(dir *node, name string, isDir bool) error {
 		names[name] = true
 		w.nfresh++
 	}
-	if err := w.tell(Event{Path: dir.path(name), Type: Create}); err != nil || !isDir {
-		return err
+	if !isDir {
+		return w.tell(Event{Path: dir.path(name), Type: Create})
 	}
 	return w.enter(dir, name)
 }
 
-// enter watches a directory that has come, and tells what is in it. First the watch, then
-// the look: what is made in between is seen by at least one of them.
+// enter watches a directory that has come, and tells it and what is in it. First the watch, then
+// the telling: whoever makes a file in it from then on is seen. Then the look: what was made
+// before is seen by at least one of them.
 func (w *Watcher) enter(dir *node, name string) error {
 	n, err := w.add(dir, name)
-	if err != nil || n == nil {
+	if err != nil {
+		return err
+	}
+	if err := w.tell(Event{Path: dir.path(name), Type: Create}); err != nil || n == nil {
 		return err
 	}
 	return w.scan(n)
@@ -243,8 +247,8 @@ func (w *Watcher) handle(r record) error {
 			delete(w.fresh[n], r.name)
 			return nil
 		}
-		if err := w.tell(Event{Path: n.path(r.name), Type: Create}); err != nil || !isDir || !w.opts.Recursive {
-			return err
+		if !isDir || !w.opts.Recursive {
+			return w.tell(Event{Path: n.path(r.name), Type: Create})
 		}
 		return w.enter(n, r.name)
 	case r.mask&unix.IN_MOVED_TO != 0:
@@ -267,36 +271,44 @@ func (w *Watcher) handle(r record) error {
 	return nil
 }
 
-// movedHere tells what was moved to a name. A directory of the tree keeps its watches; of
-// one from elsewhere all that is in it is news.
+// movedHere tells what was moved to a name.
 func (w *Watcher) movedHere(dir *node, r record, isDir bool) error {
-	if err := w.tell(Event{Path: dir.path(r.name), Type: Create}); err != nil {
+	if isDir && w.opts.Recursive {
+		return w.directoryHere(dir, r)
+	}
+	if w.fresh[dir][r.name] { // a scan has told it
+		delete(w.fresh[dir], r.name)
+	} else if err := w.tell(Event{Path: dir.path(r.name), Type: Create}); err != nil {
 		return err
 	}
-	if w.arrived[r.cookie] {
-		delete(w.arrived, r.cookie)
-		return w.tell(Event{Path: dir.path(r.name), Type: Write})
-	}
-	if !isDir || !w.opts.Recursive {
+	if !w.arrived[r.cookie] {
 		return nil
 	}
-	if n := w.moved[r.cookie]; n != nil {
-		delete(w.moved, r.cookie)
-		w.attach(n, dir, r.name)
-		n.away = false
-		held := w.held
-		w.held = nil
-		for _, r := range held {
-			if err := w.handle(r); err != nil {
-				return err
-			}
+	delete(w.arrived, r.cookie)
+	return w.tell(Event{Path: dir.path(r.name), Type: Write})
+}
+
+// directoryHere is movedHere for a directory. One of the tree keeps its watches; of one from
+// elsewhere all that is in it is news.
+func (w *Watcher) directoryHere(dir *node, r record) error {
+	n := w.moved[r.cookie]
+	if n == nil && dir.children[r.name] == nil {
+		return w.enter(dir, r.name)
+	}
+	if err := w.tell(Event{Path: dir.path(r.name), Type: Create}); err != nil || n == nil { // a scan has found it already
+		return err
+	}
+	delete(w.moved, r.cookie)
+	w.attach(n, dir, r.name)
+	n.away = false
+	held := w.held
+	w.held = nil
+	for _, r := range held {
+		if err := w.handle(r); err != nil {
+			return err
 		}
-		return nil
 	}
-	if n := dir.children[r.name]; n != nil {
-		return nil // a scan has found it already
-	}
-	return w.enter(dir, r.name)
+	return nil
 }
 
 // handleSelf handles what happens to a watched directory itself. Changes of one below are told by
