@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -153,7 +154,13 @@ func (l *lines) convert(e *agentv1.Event) []rametv1.Event {
 	case *agentv1.Event_Stderr:
 		out = cut("stderr", &l.stderr, k.Stderr)
 	case *agentv1.Event_Exit:
-		out = append(l.rest(), other(e)...)
+		out = l.rest()
+		if toSay[k.Exit.Reason] && k.Exit.Message != "" {
+			out = append(out, notice(k.Exit.Message))
+		}
+		out = append(out, other(e)...)
+	case *agentv1.Event_Truncated:
+		out = append([]rametv1.Event{notice(fmt.Sprintf("%d bytes of output were dropped here", k.Truncated.Bytes))}, other(e)...)
 	default:
 		out = other(e)
 	}
@@ -161,8 +168,17 @@ func (l *lines) convert(e *agentv1.Event) []rametv1.Event {
 }
 
 func (l *lines) failed(message, code string) []rametv1.Event {
-	return l.number(append(l.rest(), streamError(message, code)))
+	return l.number(append(l.rest(), notice(message), streamError(message, code)))
 }
+
+// toSay are the ends of which a caller has to be told more than an exit code. Podflare's client reads nothing
+// but that and output, and makes up -1 where a stream breaks: so why is on stderr too.
+var toSay = map[agentv1.Reason]bool{
+	agentv1.Reason_INTERPRETER_DIED: true, agentv1.Reason_OUT_OF_MEMORY: true, agentv1.Reason_START_FAILED: true,
+}
+
+// notice is a line of ours among a run's own.
+func notice(message string) rametv1.Event { return output("stderr", []byte("[ramet] "+message)) }
 
 func (l *lines) number(events []rametv1.Event) []rametv1.Event {
 	for i := range events {

@@ -129,12 +129,56 @@ func TestPythonErrorAndResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `[{"data":{"text/plain":"42"},"main":true,"seq":0,"ts":5,"type":"result"},` +
-		`{"data":1099511627776,"seq":1,"ts":5,"type":"truncated"},` +
-		`{"data":"E: v","name":"E","seq":2,"traceback":"t","ts":5,"type":"error","value":"v"},` +
-		`{"data":1,"duration_ms":1.5,"seq":3,"ts":5,"type":"exit"}]`
+		`{"data":"[ramet] 1099511627776 bytes of output were dropped here","seq":1,"ts":5,"type":"stderr"},` +
+		`{"data":1099511627776,"seq":2,"ts":5,"type":"truncated"},` +
+		`{"data":"E: v","name":"E","seq":3,"traceback":"t","ts":5,"type":"error","value":"v"},` +
+		`{"data":1,"duration_ms":1.5,"seq":4,"ts":5,"type":"exit"}]`
 	if !jsonEqual(t, string(b), want) {
 		t.Errorf("got  %s\nwant %s", b, want)
 	}
+}
+
+// A client that reads only output and the exit code is told on stderr what else it should know.
+func TestLinesSayWhyOnStderr(t *testing.T) {
+	half := &agentv1.Event{Kind: &agentv1.Event_Stdout{Stdout: []byte("half")}}
+	for _, c := range []struct {
+		reason agentv1.Reason
+		want   string
+	}{
+		{agentv1.Reason_INTERPRETER_DIED, "stdout half|stderr [ramet] why|exit 9|"},
+		{agentv1.Reason_OUT_OF_MEMORY, "stdout half|stderr [ramet] why|exit 9|"},
+		{agentv1.Reason_START_FAILED, "stdout half|stderr [ramet] why|exit 9|"},
+		// What the caller has asked for, or its program has done.
+		{agentv1.Reason_TIMEOUT, "stdout half|exit 9|"},
+		{agentv1.Reason_SIGNALED, "stdout half|exit 9|"},
+		{agentv1.Reason_EXITED, "stdout half|exit 9|"},
+	} {
+		l := &lines{now: time.Now}
+		l.convert(half)
+		got := l.convert(&agentv1.Event{Kind: &agentv1.Event_Exit{Exit: &agentv1.Exit{Code: 9, Reason: c.reason, Message: "why"}}})
+		if shown(t, got) != c.want {
+			t.Errorf("%v: %s", c.reason, shown(t, got))
+		}
+	}
+	l := &lines{now: time.Now}
+	l.convert(half)
+	if got := shown(t, l.failed("the machine ended", "sandbox_failed")); got != "stdout half|stderr [ramet] the machine ended|stream_error the machine ended|" {
+		t.Errorf("a broken stream: %s", got)
+	}
+}
+
+// shown is what events say, in short.
+func shown(t *testing.T, events []rametv1.Event) string {
+	t.Helper()
+	out := ""
+	for _, e := range events {
+		var data any
+		if err := json.Unmarshal(e.Data, &data); err != nil {
+			t.Fatal(err)
+		}
+		out += fmt.Sprintf("%s %v|", e.Type, data)
+	}
+	return out
 }
 
 func jsonEqual(t *testing.T, a, b string) bool {

@@ -277,6 +277,9 @@ func TestServerShutdownEndsStreams(t *testing.T) {
 	if ev := readEvent(t, r); ev.Type != "stdout" || string(ev.Data) != `"half"` {
 		t.Errorf("what was buffered is lost: %+v", ev)
 	}
+	if ev := readEvent(t, r); ev.Type != "stderr" || !strings.HasPrefix(string(ev.Data), `"[ramet] the server is shutting down`) {
+		t.Errorf("%+v", ev)
+	}
 	if ev := readEvent(t, r); ev.Type != "stream_error" || *ev.Code != "shutting_down" {
 		t.Errorf("%+v", ev)
 	}

@@ -115,7 +115,14 @@ func TestRevokingAKeyEndsItsStreams(t *testing.T) {
 		t.Fatalf("%d %s", res.StatusCode, body)
 	}
 	ended := make(chan rametv1.Event, 1)
-	go func() { ended <- readEvent(t, stream) }()
+	go func() {
+		for ev := readEvent(t, stream); ; ev = readEvent(t, stream) {
+			if ev.Type != "stderr" { // that says it too
+				ended <- ev
+				return
+			}
+		}
+	}()
 	select {
 	case ev := <-ended:
 		if ev.Type != "stream_error" || ev.Code == nil || *ev.Code != "key_revoked" {

@@ -208,6 +208,8 @@ type Error struct {
 // In the format `lines` every `stdout` and `stderr` event is one line of output *without its newline*, so that a client
 // may join `data` by newlines. Output that ends without a newline is sent at the end with `eol: false`; a line
 // longer than 8 MiB is sent in parts, all but the last with `eol: false`. `seq` counts the events of this answer from 0.
+// What else a caller should know is on `stderr` too, as a line that begins with `[ramet]`: why there is no interpreter any
+// more or none was started, that output was dropped, that the stream broke.
 //
 // In the format `chunks` (always used for programs) the events are those of the run's journal: text as it comes,
 // never split inside a character. `seq` is the number in the journal, to follow the run again from `seq` + 1.
@@ -220,7 +222,7 @@ type Event struct {
 
 	// Data `stdout`, `stderr`: text. `result`: an object from MIME type to text (base64 for binary types); `application/vnd.ramet.chart+json`
 	// describes a chart of matplotlib, `application/vnd.ramet.data+json` has the columns of a DataFrame as lists.
-	// `error`: `name: value`. `truncated`: how many bytes of output were dropped here (of a terminal; `seq` is then that of the last event that is missing).
+	// `error`: `name: value`. `truncated`: how many bytes of output were dropped here, because they were not read in time or there was no room for them; in the format `chunks` `seq` is that of the last event that is missing.
 	// `exit`: the exit code. `started`: the process id as the guest's kernel counts. `stream_error`: a sentence.
 	Data json.RawMessage `json:"data"`
 

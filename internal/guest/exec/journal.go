@@ -20,22 +20,17 @@ const (
 )
 
 // journal is the history of one run: events numbered from 0 without holes. The
-// first ones are in memory, later ones in a file. When the limit is reached
-// output is dropped and counted, and one Truncated event before the Exit says
-// how much. Appending never waits for a subscriber.
-//
-// A journal can also roll (rolling.go): at its limit the oldest events go.
+// first ones are in memory, later ones in a file. At its limit the oldest go, see
+// rolling.go. Appending never waits for a subscriber.
 type journal struct {
 	cfg *journalConfig
 
 	// appending is held by whoever adds an event, also while it writes the file.
 	appending sync.Mutex
-	dropped   uint64 // bytes of output that are missing
-	full      bool   // output is dropped from now on
+	dropped   uint64 // bytes of output for which there was no room, and which are not told yet
 	memBytes  int64
 	paid      int64 // part of memBytes that is on the shared budget
 	spooled   int64
-	rolling   bool
 
 	mu       sync.Mutex
 	head     []*agentv1.Event // the first events
@@ -77,14 +72,7 @@ func (j *journal) append(e *agentv1.Event) {
 		j.publishTail(e)
 		return
 	}
-	if j.rolling {
-		j.roll(e)
-		return
-	}
-	if j.full || !j.store(e) {
-		j.full = true
-		j.dropped += payload(e)
-	}
+	j.roll(e)
 }
 
 // store puts an event in memory or in the file. False: there is no room.
@@ -123,7 +111,7 @@ func (j *journal) toFile(e *agentv1.Event) bool {
 	e.Seq = j.next()
 	data, err := record(e)
 	n := int64(len(data))
-	if err != nil || j.spooled+n > j.fileLimit() || !j.cfg.disk.take(n) {
+	if err != nil || j.spooled+n > j.cfg.file/2 || !j.cfg.disk.take(n) {
 		return j.keepSpool(file, false)
 	}
 	if _, err := file.file.WriteAt(data, file.size); err != nil {
@@ -261,7 +249,7 @@ type subscriber struct {
 	seq    uint64 // of the next event to read
 	file   *spool // that was read last; guarded by j.mu
 	offset int64  // of that event in the file, -1: not known
-	passed uint64 // bytes of output before it, at least; kept where the journal rolls
+	passed uint64 // bytes of output before it, at least
 	wake   chan struct{}
 	// patient ones are woken by the Exit only. Guarded by j.mu.
 	patient bool

@@ -369,12 +369,43 @@ func TestOutputIsCompleteForLargeOutput(t *testing.T) {
 	}
 }
 
+// What is beyond the journal is told, to whoever has not read it in time.
 func TestTruncationIsExplicitAndExact(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MemoryPerRun, c.SpoolPerRun = 64<<10, 1<<20 })
 	const n = 5 << 20
-	tr := f.start(&agentv1.StartRequest{Argv: []string{"sh", "-c", fmt.Sprintf("head -c %d /dev/zero; exit 3", n)}})
-	if uint64(len(tr.stdout))+tr.truncated != n || tr.truncated == 0 || tr.exit.GetCode() != 3 {
-		t.Errorf("%d + %d of %d, %v", len(tr.stdout), tr.truncated, n, tr.exit)
+	b := f.openStart(&agentv1.StartRequest{RunId: "t", Detach: true, Argv: []string{"sh", "-c", fmt.Sprintf("head -c %d /dev/zero; echo end; exit 3", n-4)}})
+	b.stop()
+	eventually(t, "it has ended", func() bool { return f.info("t").GetExit() != nil })
+	sub, ok := f.svc.runs.get("t").journal.subscribe(0)
+	if !ok {
+		t.Fatal("cannot subscribe")
+	}
+	defer sub.close()
+	text, missing := rest(t, sub, true)
+	if uint64(len(text))+missing != n || missing == 0 || !strings.HasSuffix(text, "\x00end\n") || f.info("t").GetExit().GetCode() != 3 {
+		t.Errorf("%d + %d of %d, %v", len(text), missing, n, f.info("t"))
+	}
+}
+
+// The limit is what waits for a reader, not what a run can say.
+func TestWhoKeepsUpMissesNothingHoweverMuchItIs(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MemoryPerRun, c.SpoolPerRun = 64<<10, 1<<20 })
+	const rounds, each = 30, 200 << 10
+	code := fmt.Sprintf("for i in $(seq %d); do read x; head -c %d /dev/zero; done; echo end", rounds, each)
+	b := f.openStart(&agentv1.StartRequest{RunId: "k", Argv: []string{"bash", "-c", code}, Stdin: true})
+	for i := range rounds {
+		if _, err := f.input("k", false, "\n"); err != nil {
+			t.Fatal(err)
+		}
+		for len(b.tr.out) < (i+1)*each {
+			if !b.s.Receive() {
+				t.Fatalf("round %d: %v", i, b.s.Err())
+			}
+			b.tr.add(t, b.s.Msg(), 0)
+		}
+	}
+	if tr := b.rest(); len(tr.stdout) != rounds*each+len("end\n") || tr.truncated != 0 || tr.exit.GetCode() != 0 {
+		t.Errorf("%d bytes, %d missing, %v", len(tr.stdout), tr.truncated, tr.exit)
 	}
 }
 

@@ -2,9 +2,9 @@ package exec
 
 import agentv1 "ramet.dev/ramet/api/agent/v1"
 
-// The journal of a terminal rolls: a person may use it for weeks, and what it shows
-// now matters more than what it showed at first. The file is then two of half the
-// size; when the newer one is full, the older one is forgotten, with everything before it. A
+// A journal rolls: a server or a terminal may print for weeks, and what it prints
+// now matters more than what it printed at first. Whoever follows it and keeps up misses
+// nothing, however much it is. The file is two of half the size; when the newer one is full, the older one is forgotten, with everything before it. A
 // subscriber that has not read that far finds one Truncated event in its place, with the
 // number of the last event that is missing.
 
@@ -17,20 +17,6 @@ type rolled struct {
 	inOlder uint64 // how many events it holds
 	bytes   int64  // what it takes of the budget
 	stale   []*spool
-}
-
-// startRolling is called before the first event.
-func (j *journal) startRolling() {
-	j.appending.Lock()
-	defer j.appending.Unlock()
-	j.rolling = true
-}
-
-func (j *journal) fileLimit() int64 {
-	if j.rolling {
-		return j.cfg.file / 2
-	}
-	return j.cfg.file
 }
 
 // roll adds an event, in the place of the oldest if need be. Where even that makes no room, as on
@@ -108,7 +94,7 @@ func (j *journal) passedLocked(seq uint64) uint64 {
 	r := &j.rolled
 	head := r.base + uint64(len(j.head))
 	switch {
-	case !j.rolling || seq == 0 || seq < r.base:
+	case seq == 0 || seq < r.base:
 		return 0
 	case seq < head:
 		return r.lost + payloads(j.head[:seq-r.base])

@@ -37,11 +37,10 @@ func rest(t *testing.T, sub *subscriber, toEnd bool) (text string, missing uint6
 	}
 }
 
-func TestRollingJournalKeepsTheNewest(t *testing.T) {
+func TestJournalKeepsTheNewest(t *testing.T) {
 	dir := t.TempDir()
 	cfg := testJournals(t, dir, 8<<10, 64<<10)
 	j := newJournal(cfg)
-	j.startRolling()
 	var all strings.Builder
 	write := func(n int) {
 		for range n {
@@ -105,11 +104,10 @@ func TestRollingJournalKeepsTheNewest(t *testing.T) {
 	}
 }
 
-func TestRollingJournalTellsWhatAFullDiskCosts(t *testing.T) {
+func TestJournalTellsWhatAFullDiskCosts(t *testing.T) {
 	cfg := testJournals(t, t.TempDir(), 1<<10, 64<<10)
 	cfg.disk.limit = 0
 	j := newJournal(cfg)
-	j.startRolling()
 	for range 50 {
 		j.append(out("0123456789"))
 	}

@@ -59,9 +59,6 @@ func (r *run) note(tag string, pty bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tag, r.pty = tag, pty
-	if pty {
-		r.journal.startRolling()
-	}
 }
 
 // place keeps with what environment, where and as whom a process is started.

@@ -39,7 +39,7 @@ type spool struct {
 	size  int64
 	index []mark // sparse, ascending; guarded by the journal's mu
 	first uint64 // number of the first event in it
-	// before is how many bytes of output came before it, kept where the journal rolls.
+	// before is how many bytes of output came before it.
 	before uint64
 }
 

@@ -32,13 +32,14 @@ type verdict struct {
 
 // verdicts are for errors whose code says more than their kind.
 var verdicts = map[string]verdict{
-	"permission_denied":   {connect.CodePermissionDenied, http.StatusForbidden},
-	"file_exists":         {connect.CodeAlreadyExists, http.StatusBadRequest},
-	"already_exists":      {connect.CodeAlreadyExists, http.StatusBadRequest},
-	"is_a_directory":      {connect.CodeInvalidArgument, http.StatusBadRequest},
-	"not_a_directory":     {connect.CodeInvalidArgument, http.StatusBadRequest},
-	"no_space":            {connect.CodeResourceExhausted, http.StatusInsufficientStorage},
-	"file_too_large":      {connect.CodeResourceExhausted, http.StatusRequestEntityTooLarge},
+	"permission_denied": {connect.CodePermissionDenied, http.StatusForbidden},
+	"file_exists":       {connect.CodeAlreadyExists, http.StatusBadRequest},
+	"already_exists":    {connect.CodeAlreadyExists, http.StatusBadRequest},
+	"is_a_directory":    {connect.CodeInvalidArgument, http.StatusBadRequest},
+	"not_a_directory":   {connect.CodeInvalidArgument, http.StatusBadRequest},
+	// Not resource_exhausted, which clients tell as a limit on their calls.
+	"no_space":            {connect.CodeFailedPrecondition, http.StatusInsufficientStorage},
+	"file_too_large":      {connect.CodeFailedPrecondition, http.StatusRequestEntityTooLarge},
 	"sandbox_not_found":   {connect.CodeUnavailable, http.StatusBadGateway},
 	"sandbox_deleted":     {connect.CodeUnavailable, http.StatusBadGateway},
 	"sandbox_failed":      {connect.CodeUnavailable, http.StatusBadGateway},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"connectrpc.com/connect"
 
@@ -24,15 +25,16 @@ func (s filesystem) Stat(ctx context.Context, req *envdv1.StatRequest) (*envdv1.
 	}
 	info, err := s.control.Stat(ctx, c.Project, c.ID, name, "", false)
 	if err != nil {
-		return nil, s.rpcError(ctx, notThere(err, name))
+		// Below a file there is nothing either: clients ask by this whether something exists.
+		return nil, s.rpcError(ctx, notThere(err, name, "not_a_directory"))
 	}
 	return &envdv1.StatResponse{Entry: s.entries(ctx, c, info)[0]}, nil
 }
 
-// notThere says it in our words when there is no such file.
-func notThere(err error, name string) error {
+// notThere says it in our words when there is no such file. more are other codes that mean it.
+func notThere(err error, name string, more ...string) error {
 	var e *sandbox.Error
-	if errors.As(err, &e) && e.Code == "file_not_found" {
+	if errors.As(err, &e) && (e.Code == "file_not_found" || slices.Contains(more, e.Code)) {
 		return connect.NewError(connect.CodeNotFound, fmt.Errorf("path '%s' does not exist", name))
 	}
 	return err

@@ -76,6 +76,10 @@ func TestDirectories(t *testing.T) {
 	if _, err := f.MakeDir(t.Context(), &envdv1.MakeDirRequest{Path: "/a/file"}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("over a file: %v", err)
 	}
+	// What exists is asked so, and below a file nothing does.
+	if _, err := f.Stat(t.Context(), &envdv1.StatRequest{Path: "/a/file/x"}); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("below a file: %v", err)
+	}
 	for depth, want := range map[uint32]string{0: "/a/b /a/file", 1: "/a/b /a/file", 2: "/a/b /a/b/c /a/file"} {
 		res, err := f.ListDir(t.Context(), &envdv1.ListDirRequest{Path: "/a", Depth: depth})
 		if err != nil {

@@ -205,6 +205,8 @@ func (r *relay) pass(e *agentv1.Event) (done bool, err error) {
 		return false, r.data(k.Stdout, false)
 	case *agentv1.Event_Stderr:
 		return false, r.data(k.Stderr, true)
+	case *agentv1.Event_Truncated:
+		return false, r.data([]byte(r.missing(k.Truncated.Bytes)), true)
 	case *agentv1.Event_Exit:
 		return true, r.end(k.Exit)
 	}
@@ -222,6 +224,15 @@ func (r *relay) data(b []byte, stderr bool) error {
 		d.Output = &envdv1.ProcessEvent_DataEvent_Stdout{Stdout: b}
 	}
 	return r.send(&envdv1.ProcessEvent{Event: &envdv1.ProcessEvent_Data{Data: d}})
+}
+
+// missing says that output is not here. Events have no other place for that.
+func (r *relay) missing(bytes uint64) string {
+	eol := "\n"
+	if r.pty {
+		eol = "\r\n"
+	}
+	return fmt.Sprintf("%s[ramet] %d bytes of output were dropped here%s", eol, bytes, eol)
 }
 
 func (r *relay) end(exit *agentv1.Exit) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -235,6 +236,8 @@ func (o *output) pass(e *agentv1.Event) error {
 		return o.lines.write(printed("stdout", k.Stdout))
 	case *agentv1.Event_Result:
 		return o.lines.write(result(k.Result))
+	case *agentv1.Event_Truncated:
+		return o.lines.write(printed("stderr", fmt.Appendf(nil, "[ramet] %d bytes of output were dropped here\n", k.Truncated.Bytes)))
 	case *agentv1.Event_Exit:
 		if f := ending(k.Exit, o.place.isPython()); f != nil {
 			if err := o.lines.write(f); err != nil {

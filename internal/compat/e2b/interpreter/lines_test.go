@@ -2,6 +2,7 @@ package interpreter
 
 import (
 	"encoding/json"
+	"net/http/httptest"
 	"reflect"
 	"testing"
 
@@ -75,6 +76,18 @@ func TestAnErrorIsNotPrintedAsWell(t *testing.T) {
 	}
 	if got := string(withoutTrace([]byte("x"), "")); got != "x" {
 		t.Errorf("without an error: %q", got)
+	}
+}
+
+func TestMissingOutputIsTold(t *testing.T) {
+	w := httptest.NewRecorder()
+	o := &output{w: w, lines: newLines(w)}
+	if err := o.pass(&agentv1.Event{Kind: &agentv1.Event_Truncated{Truncated: &agentv1.Truncated{Bytes: 7}}}); err != nil {
+		t.Fatal(err)
+	}
+	var line struct{ Type, Text string }
+	if err := json.Unmarshal(w.Body.Bytes(), &line); err != nil || line.Type != "stderr" || line.Text != "[ramet] 7 bytes of output were dropped here\n" {
+		t.Errorf("%s, %v", w.Body, err)
 	}
 }
 
