@@ -308,6 +308,7 @@ func (h *killHost) nothingStray(before map[string]bool) (snapshotMB int) {
 	t := h.t
 	t.Helper()
 	owned, running, snapshotMB := h.owned()
+	processes := h.machines() // before the directories, which are made first and removed last
 	there := h.onHost()
 	for name := range owned {
 		if !there[name] {
@@ -328,10 +329,10 @@ func (h *killHost) nothingStray(before map[string]bool) (snapshotMB int) {
 		t.Errorf("%d instances have no record, and %d are kept ready", fresh, h.ahead)
 	}
 	machines := 0
-	for pid, name := range h.machines() {
+	for pid, name := range processes {
 		if owned[name] {
 			machines++
-		} else if before[name] || !there[name] {
+		} else if before[name] || !there[name] && h.machines()[pid] == name {
 			t.Errorf("process %d is the machine of %s, which no record has", pid, name)
 		}
 	}
