@@ -9,6 +9,8 @@ TOOLBIN := $(CURDIR)/.cache/tools
 # What the real-VM tests build their template in; kept between runs.
 RAMET_TEST_HOME ?= $(CURDIR)/.cache/test-home
 TEST_FLAGS ?=
+# The driver of the machines that the tests make: qemu or gvisor.
+DRIVER ?= qemu
 GOTEST  := $(TOOLBIN)/gotestsum --format pkgname-and-test-fails
 # A virtual environment with the official clients that tests run.
 CLIENTS := $(CURDIR)/.cache/clients
@@ -25,11 +27,15 @@ help: ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 .PHONY: build
-build: ## build bin/ramet, with the guest agent inside
+build: $(BIN)/ramet-runsc ## build bin/ramet, with the guest agent inside, and bin/ramet-runsc beside it
 	@mkdir -p $(BIN)
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o $(BIN)/ramet-agent ./cmd/ramet-agent
 	@cmp -s $(BIN)/ramet-agent internal/agentbin/ramet-agent || cp $(BIN)/ramet-agent internal/agentbin/ramet-agent
 	CGO_ENABLED=0 $(GO) build -trimpath -tags embedagent -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/ramet ./cmd/ramet
+
+# gVisor's runsc, from a module of its own.
+$(BIN)/ramet-runsc: scripts/build-runsc $(shell find cmd/ramet-runsc -type f)
+	GO="$(GO)" scripts/build-runsc $@
 
 .PHONY: package
 package: build ## make dist/ramet_<version>_amd64.deb
@@ -74,7 +80,7 @@ CONFORMANCE_FLAGS ?=
 .PHONY: conformance
 conformance: test-deps build ## the official clients of other sandboxes, against a real server (as root)
 	@command -v npm >/dev/null || scripts/install-packages nodejs npm
-	RAMET_TEST_HOME=$(RAMET_TEST_HOME) conformance/run.py $(CONFORMANCE_FLAGS)
+	RAMET_TEST_DRIVER=$(DRIVER) RAMET_TEST_HOME=$(RAMET_TEST_HOME) conformance/run.py $(CONFORMANCE_FLAGS)
 
 .PHONY: test-sdk
 test-sdk: test-sdk-python test-sdk-typescript ## tests of the SDKs
@@ -101,13 +107,23 @@ generate-sdk-typescript: ## generate src/*.gen.ts of the TypeScript SDK from api
 test-package: test-deps package ## tests of the Debian package, in a system of its own (as root)
 	@scripts/test-package "$$(ls -t dist/ramet_*_amd64.deb | head -n 1)"
 
+REAL := RAMET_TEST_DRIVER=$(DRIVER) RAMET_TEST_HOME=$(RAMET_TEST_HOME) RAMET_AGENT=$(CURDIR)/$(BIN)/ramet-agent RAMET_RUNSC=$(CURDIR)/$(BIN)/ramet-runsc
+
 .PHONY: test-integration
-test-integration: test-deps build $(TOOLBIN)/.built ## tests on real virtual machines (as root)
-	python="$$(sdk/python/tools/python)" && RAMET_TEST_SDK_PYTHON="$$python" \
-		RAMET_TEST_HOME=$(RAMET_TEST_HOME) RAMET_AGENT=$(CURDIR)/$(BIN)/ramet-agent \
+test-integration: test-deps build $(TOOLBIN)/.built ## tests on real machines of DRIVER (as root)
+	python="$$(sdk/python/tools/python)" && RAMET_TEST_SDK_PYTHON="$$python" $(REAL) \
 		$(GOTEST) --jsonfile .cache/integration.json -- -race -tags integration -count=1 -p 1 -timeout 30m -run '^TestReal' $(TEST_FLAGS) \
-		./internal/image ./internal/app ./internal/vmm/qemu ./internal/bench/floor ./internal/bench/compare
+		./internal/image ./internal/app ./internal/vmm/qemu ./internal/vmm/gvisor ./internal/bench/floor ./internal/bench/compare
 	@scripts/no-skips .cache/integration.json
+
+# What a driver has to do for everything else to work: a few tests of each kind.
+SMOKE := ^TestReal(Conformance|Sandboxes.*|PythonKeepsStateAcrossCalls|ProgramsStreamAndTakeInput|ForkHasEverythingOfItsParent|HibernateAndWake|ColdFallback|MachinesLiveOnWhenTheServerIsKilled|CheckpointsOutliveTheirSandbox|SpaceIsResumedOnce|MergeWithRunsInBoth|EgressRules|ManyRoundsLeaveNothingBehind|MemoryHogHarmsOnlyItself|SixteenCreatesAtOnce|UsersAndSudo|PoolHandsOffMachinesOfTheirOwn)$$
+
+.PHONY: test-smoke
+test-smoke: test-deps build $(TOOLBIN)/.built ## some of the tests on real machines of DRIVER (as root)
+	$(REAL) $(GOTEST) --jsonfile .cache/smoke.json -- -race -tags integration -count=1 -p 1 -timeout 15m -run '$(SMOKE)' $(TEST_FLAGS) \
+		./internal/app ./internal/vmm/$(DRIVER)
+	@scripts/no-skips .cache/smoke.json
 
 # How many servers 'make soak' kills, and how long it may take.
 SOAK_KILLS   ?= 1000
@@ -115,7 +131,7 @@ SOAK_TIMEOUT ?= 6h
 
 .PHONY: soak
 soak: test-deps build ## kill 1000 servers at random moments of random operations, on real machines (as root)
-	RAMET_KILLS=$(SOAK_KILLS) RAMET_TEST_HOME=$(RAMET_TEST_HOME) RAMET_AGENT=$(CURDIR)/$(BIN)/ramet-agent \
+	RAMET_KILLS=$(SOAK_KILLS) $(REAL) \
 		$(GO) test -race -tags integration -count=1 -timeout $(SOAK_TIMEOUT) -v -run '^TestRealRandomKills$$' $(TEST_FLAGS) ./internal/app
 	$(GO) test -race -count=1 -timeout $(SOAK_TIMEOUT) -run '^TestRandomOperationsAndKills$$' ./internal/control -rapid.checks=$(SOAK_KILLS)
 

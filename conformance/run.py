@@ -117,6 +117,8 @@ class Server:
     def env(self):
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAMET_", "PODFLARE_", "E2B_"))}
         kept |= {"RAMET_HOME": str(self.home), "RAMET_LISTEN": f"127.0.0.1:{self.port}", "RAMET_CONFIG": str(self.home / "none.yaml")}
+        if driver := os.environ.get("RAMET_TEST_DRIVER"):
+            kept["RAMET_DRIVER"] = driver
         if self.domain:
             kept |= {"RAMET_DOMAIN": f"{domain.NAME}:{self.port}", "RAMET_TLS_CERT": str(self.domain.cert), "RAMET_TLS_KEY": str(self.domain.key)}
         return kept | self.settings.get("env", {})

@@ -1,4 +1,4 @@
-// Command ramet-agent is PID 1 of a guest: /init of the initramfs first, then
+// Command ramet-agent is PID 1 of a guest. In a virtual machine it is /init of the initramfs first, then
 // the same program in the root filesystem. See package internal/guest/agent.
 package main
 
@@ -41,22 +41,24 @@ func main() {
 
 // boot returns only when the machine cannot go on.
 func boot() error {
-	if os.Getenv(agent.StageVariable) == "" {
-		return fmt.Errorf("stage 1: %w", agent.Enter())
+	platform := agent.Here()
+	if err := platform.Enter(); err != nil {
+		return fmt.Errorf("stage 1: %w", err)
 	}
 	os.Clearenv()
 	tune()
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	stop := ignoreSignals()
 	defer stop()
-	if err := agent.Setup(logger); err != nil {
+	if err := agent.Setup(platform, logger); err != nil {
 		return fmt.Errorf("stage 2: %w", err)
 	}
 	reaper := reap.New()
 	defer reaper.Close()
+	groups := platform.Groups()
 	runs, err := exec.New(exec.Config{
 		Reaper: reaper, Logger: logger, SpoolDir: spoolDir,
-		Cgroup: agent.UserCgroup, MainCgroup: agent.MainCgroup, SpareCgroup: agent.SpareCgroup,
+		Cgroup: groups.User, MainCgroup: groups.Main, SpareCgroup: groups.Spare,
 	})
 	if err != nil {
 		return fmt.Errorf("stage 2: %w", err)
@@ -70,13 +72,13 @@ func boot() error {
 		}
 	})
 	background.Go(func() {
-		if err := agent.FollowMemory(ctx, logger); err != nil {
+		if err := platform.FollowMemory(ctx, logger); err != nil {
 			logger.Error("the limits of the user's processes stay as they are", "error", err)
 		}
 	})
 	defer background.Wait()
 	defer cancel()
-	return fmt.Errorf("serve: %w", agent.Serve(ctx, runs, logger))
+	return fmt.Errorf("serve: %w", agent.Serve(ctx, platform, runs, logger))
 }
 
 // tune fits the Go runtime to a small and perhaps emulated machine. One thread

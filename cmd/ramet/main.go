@@ -45,6 +45,10 @@ func (e engine) Serve(ctx context.Context, s config.Server) (err error) {
 	return a.Run(ctx)
 }
 
+func (engine) ShareTemplate(from, to config.Home, name string) error {
+	return app.ShareTemplate(from, to, name)
+}
+
 func (engine) EndSandboxes(ctx context.Context, s config.Server) (int, error) {
 	return app.EndSandboxes(ctx, s)
 }

@@ -24,7 +24,7 @@ import (
 	"ramet.dev/ramet/internal/store"
 	"ramet.dev/ramet/internal/telemetry"
 	"ramet.dev/ramet/internal/tlscert"
-	"ramet.dev/ramet/internal/vmm/qemu"
+	"ramet.dev/ramet/internal/vmm/drivers"
 	"ramet.dev/ramet/internal/worker"
 )
 
@@ -46,7 +46,7 @@ type App struct {
 	disk    *durable.Disk // nil is the real one
 
 	builder *image.Builder
-	driver  *qemu.Driver
+	driver  *drivers.Set
 	worker  *worker.Worker
 	records *store.Store
 	control *control.Control
@@ -72,7 +72,8 @@ type part func(*App, context.Context) error
 // They look at no record and touch no machine that runs.
 func builders() []part {
 	return []part{
-		(*App).openHome, (*App).openImages, (*App).openDriver, (*App).recallAccel, (*App).openTelemetry, (*App).openWorker,
+		(*App).openHome, (*App).forecastIsolation, (*App).openImages, (*App).openDriver, (*App).requireIsolation,
+		(*App).openTelemetry, (*App).openWorker,
 	}
 }
 
@@ -130,15 +131,6 @@ func (a *App) openImages(context.Context) error {
 		TemplatesDir: a.home().Templates(), AgentPath: agent, Logger: a.log, Disk: a.disk,
 	})
 	return err
-}
-
-func (a *App) openDriver(context.Context) (err error) {
-	a.driver, err = qemu.New(qemu.Config{Accel: a.cfg.Accel, StateDir: config.HostState, Log: a.log, Disk: a.disk})
-	if err != nil {
-		return err
-	}
-	a.onClose(a.driver.Close)
-	return nil
 }
 
 func (a *App) openWorker(ctx context.Context) error {
@@ -218,6 +210,7 @@ func (a *App) openControl(ctx context.Context) error {
 		Files:        storeFiles(a.home()),
 		Region:       a.cfg.Region,
 		Node:         a.cfg.Node,
+		Isolation:    a.isolation,
 		HostMemoryMB: memory,
 		Builtin:      image.Builtin(),
 		Aliases:      image.Aliases(),

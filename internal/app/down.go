@@ -19,6 +19,7 @@ const endParallel = 8
 // all projects, and returns how many had a machine or were about to have one.
 func EndSandboxes(ctx context.Context, cfg config.Server) (n int, err error) {
 	cfg.Listen, cfg.NoAuth, cfg.TLS = "127.0.0.1:0", false, config.TLS{} // it serves nobody
+	cfg.MinIsolation = ""                                                // and makes nothing
 	a, err := New(ctx, cfg, "")
 	if err != nil {
 		return 0, err

@@ -100,8 +100,9 @@ func (s *server) make(t *testing.T, opts obj) made {
 		opts = obj{}
 	}
 	s.call(t, "POST", "/v1/sandboxes", opts, b)
-	for _, dir := range instances(t, s) {
-		if !slices.Contains(before, dir) {
+	fresh := slices.DeleteFunc(instances(t, s), func(dir string) bool { return slices.Contains(before, dir) })
+	for _, dir := range append(fresh, before...) { // one that was there was in the pool
+		if _, err := os.Stat(filepath.Join(dir, "machine.json")); err == nil {
 			return made{b, dir, pidIn(t, dir)}
 		}
 	}

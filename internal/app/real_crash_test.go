@@ -17,10 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"ramet.dev/ramet/internal/app"
 	"ramet.dev/ramet/internal/config"
 )
 
-// machineProcesses returns the pids of QEMU processes, those whose parent is
+// machineProcesses returns the pids of machines, those whose parent is
 // parent or all with parent 0.
 func machineProcesses(t *testing.T, parent int) map[int]string {
 	t.Helper()
@@ -37,7 +38,7 @@ func machineProcesses(t *testing.T, parent int) map[int]string {
 		// pid (name) state ppid …; a name may hold anything.
 		open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 		fields := strings.Fields(string(stat[end+1:]))
-		if open < 0 || end < 0 || len(fields) < 2 || !strings.HasPrefix(string(stat[open+1:end]), "qemu") {
+		if open < 0 || end < 0 || len(fields) < 2 {
 			continue
 		}
 		if parent != 0 && fields[1] != strconv.Itoa(parent) {
@@ -45,12 +46,14 @@ func machineProcesses(t *testing.T, parent int) map[int]string {
 		}
 		pid, _ := strconv.Atoi(filepath.Base(p))
 		cmd, _ := os.ReadFile(p + "/cmdline") // a zombie has none
-		found[pid] = string(cmd)
+		if strings.HasPrefix(string(stat[open+1:end]), "qemu") || bytes.HasPrefix(cmd, []byte("runsc-sandbox\x00")) {
+			found[pid] = string(cmd)
+		}
 	}
 	return found
 }
 
-// uidsOf counts the uids that machines below a data directory hold.
+// uidsOf counts the uids that machines below a data directory hold. All machines of gVisor have one uid.
 func uidsOf(t *testing.T, home string) int {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(config.HostState, "uids", "[0-9]*"))
@@ -72,7 +75,7 @@ func machinesOf(t *testing.T, names []string) []int {
 	var pids []int
 	for pid, cmd := range machineProcesses(t, 0) {
 		for _, name := range names {
-			if strings.Contains(cmd, "guest="+name) {
+			if strings.Contains(cmd, name) {
 				pids = append(pids, pid)
 			}
 		}
@@ -125,7 +128,7 @@ func TestRealKilledServerLeavesOnlyWhatItsRecordsOwn(t *testing.T) {
 	if running < 2 {
 		t.Errorf("%d of two sandboxes live on: %+v", running, list.Sandboxes)
 	}
-	if m, i, u := len(machinesOf(t, names)), len(instances(t, next)), uidsOf(t, home); m != running || i != running || u != running {
+	if m, i, u := len(machinesOf(t, names)), len(instances(t, next)), uidsOf(t, home); m != running || i != running || u != running && !onGVisor() {
 		t.Errorf("%d sandboxes run, with %d machines, %d directories and %d uids", running, m, i, u)
 	}
 	b.s = next
@@ -157,7 +160,7 @@ func startProgram(t *testing.T, home string) *programServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "up", "--data", home, "--listen", "127.0.0.1:0", "--node", "test", "--pool-size", "0", "--waiting-machines", "0")
+	cmd := exec.Command(program, "up", "--data", home, "--listen", "127.0.0.1:0", "--node", "test", "--driver", app.DriverOfTests(), "--pool-size", "0", "--waiting-machines", "0")
 	cmd.Env = append(os.Environ(), "RAMET_CONFIG=/dev/null")
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output

@@ -49,7 +49,7 @@ func newEgressBox(t *testing.T, p sandbox.EgressPolicy) *egressBox {
 
 	home := testHome(t)
 	cfg := config.Server{
-		Home: home, Listen: "127.0.0.1:0", Driver: "qemu", Accel: "auto", LogFormat: "text", LogLevel: "info",
+		Home: home, Listen: "127.0.0.1:0", Driver: DriverOfTests(), Accel: "auto", LogFormat: "text", LogLevel: "info",
 		GuestCA: "host", Region: "local", Node: "test", Template: "default",
 	}
 	if err := Prepare(t.Context(), cfg); err != nil {
@@ -315,6 +315,7 @@ except ConnectionResetError: print("reset")
 
 // TestRealDownloadsUseLargeSegments also logs what they gain.
 func TestRealDownloadsUseLargeSegments(t *testing.T) {
+	VirtualMachineOnly(t, "gVisor's stack has no such setting of a route")
 	b := newEgressBox(t, sandbox.EgressPolicy{})
 	if got := b.bash("ip route show default"); !strings.Contains(got, "advmss 15960") {
 		t.Errorf("route %q", got)

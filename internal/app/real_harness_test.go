@@ -108,7 +108,7 @@ func startServer(home string, change func(*config.Server)) (*server, error) {
 // start serves; without prepare it takes the template that is there.
 func start(home string, prepare bool, change func(*config.Server)) (*server, error) {
 	cfg := config.Server{
-		Home: home, Listen: "127.0.0.1:0", Driver: "qemu", Accel: "auto",
+		Home: home, Listen: "127.0.0.1:0", Driver: app.DriverOfTests(), Accel: "auto",
 		LogFormat: "text", LogLevel: "info", GuestCA: "host", Region: "local", Node: "test", Template: "default",
 		// The network that TestRealGuestReaches… makes for itself.
 		AllowPrivate: []netip.Prefix{netip.MustParsePrefix("10.213.0.0/24")},

@@ -99,7 +99,8 @@ func TestRealMemoryHogHarmsOnlyItself(t *testing.T) {
 	// What no process holds cannot be had back by ending one.
 	b.bash("mkdir /full; mount -t tmpfs -o size=2g full /full; exec dd if=/dev/zero of=/full/hog bs=1M")
 	r = b.bash("echo up; rm /full/hog")
-	if r.stdout != "up\n" || !strings.Contains(r.stderr, "the sandbox's memory is full") {
+	// gVisor leaves some memory when a file system takes it.
+	if r.stdout != "up\n" || !onGVisor() && !strings.Contains(r.stderr, "the sandbox's memory is full") {
 		t.Errorf("a program while a file system in memory holds all of it: %+v", r)
 	}
 	if r := b.bash("echo up"); r.stdout != "up\n" || r.stderr != "" {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	rametv1 "ramet.dev/ramet/api/gen/rametv1"
+	"ramet.dev/ramet/internal/app"
 	"ramet.dev/ramet/internal/config"
 )
 
@@ -182,7 +183,7 @@ func TestRealPoolThrowsOutWhatIsStale(t *testing.T) {
 	copyTemplate(t, home)
 	s := poolServer(t, home, 1)
 	before := instances(t, s)
-	golden, err := filepath.Glob(filepath.Join(home, "templates/default/*/golden/qemu/2x1024"))
+	golden, err := filepath.Glob(filepath.Join(home, "templates/default/*/golden", app.DriverOfTests(), "2x1024"))
 	if err != nil || len(golden) != 1 {
 		t.Fatal(golden, err)
 	}

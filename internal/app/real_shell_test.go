@@ -226,7 +226,9 @@ func TestRealShellCommand(t *testing.T) {
 	typeIn(sleeper)
 	until("\rbegin\r\n")
 	typeIn("\x03")
-	until("^C")
+	if !onGVisor() { // whose terminals do not show it
+		until("^C")
+	}
 	until("ready> ")
 	typeIn("echo code $?; exit 7\r")
 	until("code 130\r\n")

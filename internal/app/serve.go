@@ -249,6 +249,9 @@ func (a *App) Run(ctx context.Context) error {
 		a.log.Warn("pages of every origin may call the API, as cors_origins is *: only their API key is in the way", "setting", "cors_origins")
 	}
 	a.log.Info("serving", "url", a.URL(), "driver", a.driver.Name(), "isolation", a.driver.Isolation(), "version", a.version)
+	if notice := a.isolation().Notice(); notice != "" {
+		a.log.Warn(notice, "isolation", a.isolation())
+	}
 
 	if err := a.worker.StartPool(); err != nil {
 		return err

@@ -158,6 +158,7 @@ type run struct {
 	report  *Report
 	session *session
 	floors  Floors // nil: none
+	noFloor string // why what is below the server cannot be measured, one clause
 }
 
 func (r *run) note(format string, args ...any) {
@@ -180,6 +181,12 @@ func (r *run) floorConfig(ctx context.Context, isolation string) (FloorConfig, e
 }
 
 func (r *run) openFloors(ctx context.Context, cfg FloorConfig) {
+	r.noFloor = "it needs root on the host of the server"
+	if driver := r.report.Host.Driver; driver != qemuDriver {
+		r.noFloor = fmt.Sprintf("it is of bare QEMU machines, and this server's are of the driver %s", driver)
+		r.note("floors were not measured: they are of bare QEMU machines, and this server's are of the driver %s", driver)
+		return
+	}
 	if r.o.OpenFloors == nil {
 		r.note("floors were not measured: %s", r.o.NoFloors)
 		return
@@ -196,7 +203,7 @@ func (r *run) openFloors(ctx context.Context, cfg FloorConfig) {
 func (r *run) benchmark(ctx context.Context, b Benchmark) error {
 	switch {
 	case b.open == nil && b.whole == nil && r.floors == nil:
-		r.note("%s was not measured: it needs root on the host of the server", b.Name)
+		r.note("%s was not measured: %s", b.Name, r.noFloor)
 		return nil
 	case b.pool == poolNeeded && r.session.pool == nil:
 		r.note("%s was not measured: the server keeps no warm machines of the default template and shape (pool_size)", b.Name)
@@ -306,6 +313,12 @@ func pick(names []string) ([]Benchmark, error) {
 		}
 	}
 	return list, nil
+}
+
+// CheckNames returns an UnknownError when one of the names is not a benchmark's.
+func CheckNames(names []string) error {
+	_, err := pick(names)
+	return err
 }
 
 // UnknownError names a benchmark that there is not.

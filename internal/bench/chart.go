@@ -41,7 +41,71 @@ func WriteChart(w io.Writer, r *Report) error {
 	if len(groups) == 0 {
 		return WriteScaleChart(w, r)
 	}
-	d := &drawing{axis: newAxis(r.Results, Budgets(r.Host.Isolation)), budgets: Budgets(r.Host.Isolation)}
+	return writeSheet(w, drawChart(r, groups, newAxis(r.Results, Budgets(r.Host.Isolation)), chartTitle))
+}
+
+// WriteCharts draws several reports below each other, with one axis.
+func WriteCharts(w io.Writer, reports []*Report) error {
+	var timed []*Report
+	var shared axis
+	for _, r := range reports {
+		if len(chartGroups(r)) == 0 {
+			continue
+		}
+		a := newAxis(r.Results, Budgets(r.Host.Isolation))
+		if len(timed) > 0 {
+			a = axis{low: min(a.low, shared.low), high: max(a.high, shared.high)}
+		}
+		shared = a
+		timed = append(timed, r)
+	}
+	if len(timed) == 0 {
+		return WriteScaleCharts(w, reports)
+	}
+	var sheets []sheet
+	for _, r := range timed {
+		title := "ramet bench --driver " + r.Host.Driver + ": milliseconds, less is better"
+		sheets = append(sheets, drawChart(r, chartGroups(r), shared, title))
+	}
+	return writeSheets(w, sheets)
+}
+
+// sheet is a whole chart.
+type sheet struct {
+	svg           string
+	width, height int
+}
+
+func writeSheet(w io.Writer, s sheet) error {
+	_, err := io.WriteString(w, s.svg)
+	return err
+}
+
+// writeSheets puts charts below each other.
+func writeSheets(w io.Writer, sheets []sheet) error {
+	width, height := 0, 0
+	for _, s := range sheets {
+		width, height = max(width, s.width), height+s.height
+	}
+	out := &drawing{}
+	out.add(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d">`, width, height, width, height)
+	out.add(`<rect width="100%%" height="100%%" fill="#ffffff"/>`)
+	y := 0
+	for _, s := range sheets {
+		out.add(`<g transform="translate(0 %d)">`, y)
+		out.b.WriteString(s.svg)
+		out.add("</g>")
+		y += s.height
+	}
+	out.add("</svg>")
+	_, err := io.WriteString(w, out.b.String())
+	return err
+}
+
+const chartTitle = "ramet bench: milliseconds, less is better"
+
+func drawChart(r *Report, groups []chartGroup, a axis, title string) sheet {
+	d := &drawing{axis: a, budgets: Budgets(r.Host.Isolation)}
 	d.groups(groups)
 	bottom := d.y + 8
 	caption := chartCaption(r)
@@ -51,15 +115,14 @@ func WriteChart(w io.Writer, r *Report) error {
 	out.add(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="system-ui, 'DejaVu Sans', sans-serif" font-size="12">`, chartWidth, height, chartWidth, height)
 	out.element("title", "ramet bench, "+r.Host.Time.Format("2006-01-02"))
 	out.add(`<rect width="100%%" height="100%%" fill="#ffffff"/>`)
-	out.head(strings.Contains(d.b.String(), inkPale))
+	out.head(title, strings.Contains(d.b.String(), inkPale))
 	out.grid(bottom)
 	out.b.WriteString(d.b.String())
 	for i, line := range caption {
 		out.text(20, bottom+38+chartFooter*i, inkFaint, "", line)
 	}
 	out.add("</svg>")
-	_, err := io.WriteString(w, out.b.String())
-	return err
+	return sheet{out.b.String(), chartWidth, height}
 }
 
 // chartError is an error of WriteChart.
@@ -191,8 +254,8 @@ type legend struct {
 }
 
 // head writes the title and explains the marks, the pale bar where there is one.
-func (d *drawing) head(pale bool) {
-	d.text(20, 28, inkText, `font-size="17" font-weight="600"`, "ramet bench: milliseconds, less is better")
+func (d *drawing) head(title string, pale bool) {
+	d.text(20, 28, inkText, `font-size="17" font-weight="600"`, title)
 	const y = 52
 	x := 20
 	marks := []legend{

@@ -137,9 +137,15 @@ func TestBudgetsAreOfBenchmarks(t *testing.T) {
 		}
 		names[b.Name] = true
 	}
-	for name := range Budgets("emulated") {
-		if !names[name] {
-			t.Errorf("a budget of %s, which is not measured", name)
+	for _, isolation := range []string{"emulated", "gvisor"} {
+		budgets := Budgets(isolation)
+		if len(budgets) == 0 {
+			t.Errorf("no budgets for %s", isolation)
+		}
+		for name := range budgets {
+			if !names[name] {
+				t.Errorf("a budget of %s, which is not measured", name)
+			}
 		}
 	}
 }

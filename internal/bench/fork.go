@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,14 +28,18 @@ type refusedError struct{ err error }
 func (e *refusedError) Error() string { return e.err.Error() }
 func (e *refusedError) Unwrap() error { return e.err }
 
-// refusal marks the errors of a server that lets no more sandboxes in.
+// refusal marks the errors of a server that lets no more sandboxes in. One that could not start
+// a machine answers with the same status, but has failed.
 func refusal(err error) error {
 	var answer *client.Error
-	if errors.As(err, &answer) && (answer.Status == http.StatusTooManyRequests || answer.Status == http.StatusServiceUnavailable) {
+	if errors.As(err, &answer) && (answer.Status == http.StatusTooManyRequests || slices.Contains(noRoom(), answer.Code)) {
 		return &refusedError{err}
 	}
 	return err
 }
+
+// noRoom are the codes of a server whose host is full.
+func noRoom() []string { return []string{"host_memory_full", "host_disk_full", "server_disk_full"} }
 
 // openForkFirst measures the first fork of a sandbox that nobody has called yet.
 func openForkFirst(_ context.Context, s *session) (Probe, error) {

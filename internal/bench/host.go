@@ -22,7 +22,7 @@ type Host struct {
 	Cores     int       `json:"cores"`
 	MemoryMB  int       `json:"memory_mb"`
 	Kernel    string    `json:"kernel"`
-	QEMU      string    `json:"qemu,omitempty"` // unknown when the server is elsewhere
+	QEMU      string    `json:"qemu,omitempty"` // unknown when the server is elsewhere, or runs no QEMU
 	Driver    string    `json:"driver"`
 	Isolation string    `json:"isolation"`
 	Load1     float64   `json:"load1"`     // load average over a minute, at the start
@@ -38,7 +38,7 @@ func describeHost(ctx context.Context, remote bool, info *v1.Info) Host {
 		Driver: info.Driver, Isolation: info.Isolation, Version: info.Version,
 		Load1: load1(), Remote: remote, Time: time.Now().UTC().Truncate(time.Second),
 	}
-	if !remote {
+	if !remote && info.Driver == qemuDriver {
 		h.QEMU = qemuVersion(ctx)
 	}
 	return h
@@ -82,6 +82,9 @@ func kernel() string {
 	}
 	return unix.ByteSliceToString(u.Release[:])
 }
+
+// qemuDriver is the name of the driver whose machines the floors are of.
+const qemuDriver = "qemu"
 
 var versionRE = regexp.MustCompile(`version (\d+(\.\d+)+)`)
 

@@ -278,6 +278,38 @@ func (f *floors) Open(_ context.Context, name string) (bench.Probe, error) {
 
 func (f *floors) Close(context.Context) error { f.closed = true; return nil }
 
+// TestRunOnGVisorHasNoFloors: those there are would be of machines of another kind.
+func TestRunOnGVisorHasNoFloors(t *testing.T) {
+	srv := httptest.NewServer(clitest.New(t.TempDir()).OnGVisor().Handler())
+	t.Cleanup(srv.Close)
+	c, err := client.New(srv.URL, clitest.Key, "bench test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := bench.Run(t.Context(), bench.Options{
+		Client: c, N: 2, Names: []string{"bash", "restore"},
+		OpenFloors: func(context.Context, bench.FloorConfig) (bench.Floors, error) {
+			t.Error("floors were opened")
+			return &floors{}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Results) != 1 || report.Results[0].N != 2 || report.Results[0].Floor != nil {
+		t.Errorf("results: %+v", report.Results)
+	}
+	notes := strings.Join(report.Notes, "\n")
+	for _, want := range []string{"floors were not measured: they are of bare QEMU machines", "restore was not measured: it is of bare QEMU machines"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("no %q in the notes: %s", want, notes)
+		}
+	}
+	if h := report.Host; h.Driver != "gvisor" || h.Isolation != "gvisor" || h.QEMU != "" {
+		t.Errorf("host: %+v", h)
+	}
+}
+
 func TestRunWithFloors(t *testing.T) {
 	f := &floors{opened: map[string]int{}}
 	report, err := bench.Run(t.Context(), bench.Options{

@@ -34,6 +34,29 @@ func panelLines() []panelLine {
 // WriteScaleChart draws the scaling run of a report as SVG: a panel for what grows,
 // with a line for each figure. Both axes are logarithmic, and the panels share the upright one.
 func WriteScaleChart(w io.Writer, r *Report) error {
+	s, drawn := drawScaleChart(r)
+	if !drawn {
+		return ErrNothingToDraw
+	}
+	return writeSheet(w, s)
+}
+
+// WriteScaleCharts draws the scaling runs of several reports below each other.
+func WriteScaleCharts(w io.Writer, reports []*Report) error {
+	var sheets []sheet
+	for _, r := range reports {
+		if s, drawn := drawScaleChart(r); drawn {
+			sheets = append(sheets, s)
+		}
+	}
+	if len(sheets) == 0 {
+		return ErrNothingToDraw
+	}
+	return writeSheets(w, sheets)
+}
+
+// drawScaleChart reports whether there was anything to draw.
+func drawScaleChart(r *Report) (sheet, bool) {
 	var panels []Result
 	for _, res := range r.Results {
 		if len(res.Points) > 0 {
@@ -41,7 +64,7 @@ func WriteScaleChart(w io.Writer, r *Report) error {
 		}
 	}
 	if len(panels) == 0 {
-		return ErrNothingToDraw
+		return sheet{}, false
 	}
 	width := panelLeft + len(panels)*(panelWidth+panelGap)
 	width = max(width, panelLeft+3*(panelWidth+panelGap)) // the caption wants as much
@@ -67,8 +90,7 @@ func WriteScaleChart(w io.Writer, r *Report) error {
 		out.text(20, bottom+70+chartFooter*i, inkFaint, "", line)
 	}
 	out.add("</svg>")
-	_, err := io.WriteString(w, out.b.String())
-	return err
+	return sheet{out.b.String(), width, height}, true
 }
 
 // panelAxis holds all figures of all panels. Its pixels count from the axis upwards.

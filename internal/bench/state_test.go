@@ -19,11 +19,18 @@ import (
 
 func isFork(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/fork") }
 
-// refuse answers as a server that has no room.
+// refuse answers as a server that has no room, or for 500 as one whose machine failed.
 func refuse(w http.ResponseWriter, status int) {
 	w.Header().Set("Content-Type", "application/json")
+	e := v1.Error{Error: "the host is full", Code: "host_memory_full"}
+	switch status {
+	case http.StatusTooManyRequests:
+		e.Code = "quota_sandboxes"
+	case http.StatusInternalServerError:
+		status, e = http.StatusServiceUnavailable, v1.Error{Error: "the sandbox's machine did not start", Code: "boot_failed"}
+	}
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(v1.Error{Error: "the host is full", Code: "node_full"})
+	json.NewEncoder(w).Encode(e)
 }
 
 // nothingLeft looks for sandboxes and checkpoints.
@@ -104,7 +111,7 @@ func TestARefusalIsNoFailure(t *testing.T) {
 		"in the middle":      {"fork_32", "fork_32", 429, 2, 1, 0, true},
 		"five":               {"fork_5", "fork_5", 503, 0, 0, 0, false},
 		"one":                {"fork_1", "", 503, 0, 0, 4, true},
-		"another error":      {"fork_32", "", 500, 0, 0, 3, true},
+		"a failed boot":      {"fork_32", "", 500, 0, 0, 3, true},
 		"siblings":           {bench.ScaleSiblings, bench.ScaleSiblings, 503, 12, 6, 0, true},
 		"siblings, at once":  {bench.ScaleSiblings, bench.ScaleSiblings, 429, 0, 0, 0, false},
 		"siblings, an error": {bench.ScaleSiblings, "", 500, 6, 2, 1, true},

@@ -23,7 +23,8 @@ func (p *program) benchChartCommand() *cobra.Command {
 		Short: "Draw a chart of results that were kept",
 		Long: `Draw a chart of what 'ramet bench --out' or '--json' has written, as SVG: for each
 benchmark a bar to the median, a whisker to the 99th percentile, and marks for
-its floor and its budget. No server is needed.
+its floor and its budget. The drivers of a run with '--driver all' are below each
+other, with one axis. No server is needed.
 
 --scaling draws the scaling run in them instead: forks against dirty memory,
 siblings and depth. Where there is nothing else it is drawn without that.`,
@@ -62,21 +63,30 @@ func (p *program) benchChart(path, out string, scaling bool) error {
 	if len(raw) > maxReport {
 		return fmt.Errorf("%s is too large for results", path)
 	}
-	var report bench.Report
-	if err := json.Unmarshal(raw, &report); err != nil {
+	// Either a report, or those of several drivers.
+	var kept struct {
+		bench.Report
+		Reports []*bench.Report `json:"reports"`
+	}
+	if err := json.Unmarshal(raw, &kept); err != nil {
 		return fmt.Errorf("%s has no results of 'ramet bench': %w", path, err)
 	}
-	write := bench.WriteChart
-	if scaling {
-		write = bench.WriteScaleChart
+	write := func(w io.Writer) error { return bench.WriteChart(w, &kept.Report) }
+	switch several := len(kept.Reports) > 0; {
+	case several && scaling:
+		write = func(w io.Writer) error { return bench.WriteScaleCharts(w, kept.Reports) }
+	case several:
+		write = func(w io.Writer) error { return bench.WriteCharts(w, kept.Reports) }
+	case scaling:
+		write = func(w io.Writer) error { return bench.WriteScaleChart(w, &kept.Report) }
 	}
 	if out == "" {
-		return write(p.Out, &report)
+		return write(p.Out)
 	}
 	file, err := newOutFile("--output", out)
 	if err != nil {
 		return err
 	}
 	defer file.discard()
-	return file.commit(func(w io.Writer) error { return write(w, &report) })
+	return file.commit(write)
 }

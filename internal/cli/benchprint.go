@@ -34,7 +34,10 @@ func (p *program) printBench(r *bench.Report, asJSON bool) error {
 	printRates(p.Out, r.Results)
 	printPauses(p.Out, r.Results, bench.Budgets(h.Isolation))
 	printSteps(p.Out, r.Results)
-	if err := printPoints(p.Out, r.Results, len(bench.Budgets(h.Isolation)) > 0); err != nil {
+	if err := printPoints(p.Out, r.Results, h.Isolation == "emulated"); err != nil {
+		return err
+	}
+	if err := printChecks(p.Out, r); err != nil {
 		return err
 	}
 	for _, n := range r.Notes {
@@ -78,6 +81,11 @@ func timesTable(w io.Writer, results []bench.Result) error {
 	if len(rows) == 1 {
 		return nil
 	}
+	return aligned(w, rows, 0, len(rows[0])-1)
+}
+
+// aligned writes rows of numbers, aligned at their right, but for the columns of text.
+func aligned(w io.Writer, rows [][]string, text ...int) error {
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
@@ -87,10 +95,9 @@ func timesTable(w io.Writer, results []bench.Result) error {
 	for _, row := range rows {
 		var b strings.Builder
 		for i, cell := range row {
-			switch i {
-			case 0, len(row) - 1:
+			if slices.Contains(text, i) {
 				fmt.Fprintf(&b, "%-*s  ", width[i], cell)
-			default:
+			} else {
 				fmt.Fprintf(&b, "%*s  ", width[i], cell)
 			}
 		}
@@ -147,6 +154,23 @@ func printPauses(w io.Writer, results []bench.Result, budgets map[string]bench.B
 			fmt.Fprintf(w, "; %s MB were copied\n", figure(p.DirtyMB))
 		}
 	}
+}
+
+// printChecks says which budgets were met.
+func printChecks(w io.Writer, r *bench.Report) error {
+	rows := [][]string{{"BUDGETS (" + r.Host.Isolation + ")", "", "MEASURED", "WANTED", ""}}
+	for _, c := range bench.Checks(r) {
+		verdict := "met"
+		if !c.Met() {
+			verdict = "missed"
+		}
+		rows = append(rows, []string{c.Name, c.What, figure(c.Got) + " " + c.Unit, figure(c.Wanted) + " " + c.Unit, verdict})
+	}
+	if len(rows) == 1 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	return aligned(w, rows, 0, 1, 4)
 }
 
 // printPoints writes what a scaling run gave, medians in milliseconds.

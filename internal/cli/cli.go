@@ -32,6 +32,9 @@ type Engine interface {
 	// EndSandboxes ends all sandboxes of a data directory that no server uses, and
 	// returns how many it ended.
 	EndSandboxes(ctx context.Context, s config.Server) (int, error)
+	// ShareTemplate gives a data directory the newest build of a template of another
+	// one, without a copy. It returns a sandbox.NotFound when there is no build.
+	ShareTemplate(from, to config.Home, name string) error
 	// Restore puts a backup into the data directory, in which no server may run.
 	// Records that are there are only replaced with force.
 	Restore(ctx context.Context, s config.Server, backup io.Reader, force bool) error

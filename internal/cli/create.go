@@ -11,6 +11,7 @@ import (
 
 	v1 "ramet.dev/ramet/api/gen/rametv1"
 	"ramet.dev/ramet/internal/client"
+	"ramet.dev/ramet/internal/sandbox"
 )
 
 // shapeFlags say what a new sandbox is like. 'create' and 'run' share them.
@@ -21,6 +22,17 @@ type shapeFlags struct {
 	noEgress bool
 	rules    ruleFlags
 	metadata []string
+	// isolation is what the sandbox must have.
+	isolation string
+}
+
+// isolations are the levels, for completion.
+func isolations() []string {
+	var out []string
+	for _, level := range sandbox.Isolations() {
+		out = append(out, string(level))
+	}
+	return out
 }
 
 func (f *shapeFlags) add(p *program, cmd *cobra.Command) {
@@ -33,11 +45,13 @@ func (f *shapeFlags) add(p *program, cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.noEgress, "no-egress", false, "no network out of the sandbox")
 	f.rules.add(cmd, "egress-")
 	cmd.Flags().StringArrayVar(&f.metadata, "metadata", nil, "note K=V on the sandbox, to find it by (repeatable)")
-	for name, arg := range map[string]string{"memory": "MB", "vcpus": "N", "disk": "MB", "metadata": "K=V"} {
+	cmd.Flags().StringVar(&f.isolation, "isolation", "", "what must isolate it: kvm, gvisor or emulated; refused where the server gives another (default: no matter what)")
+	for name, arg := range map[string]string{"memory": "MB", "vcpus": "N", "disk": "MB", "metadata": "K=V", "isolation": "LEVEL"} {
 		nameValue(cmd.Flags(), name, arg)
 		cmd.Flags().Lookup(name).DefValue = ""
 	}
 	cmd.RegisterFlagCompletionFunc("vcpus", cobra.FixedCompletions([]string{"1", "2", "4", "8"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions(isolations(), cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"memory", "disk", "metadata"} {
 		cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
@@ -72,6 +86,9 @@ func (f *shapeFlags) request(p *program, cmd *cobra.Command, env map[string]stri
 		egress := false
 		req.Egress = &egress
 	}
+	if f.isolation != "" {
+		req.Isolation = &f.isolation
+	}
 	req.EgressPolicy = f.rules.policy(cmd)
 	req.Env, req.Metadata = mapPtr(env), mapPtr(metadata)
 	return req, nil
@@ -96,6 +113,9 @@ the next call; with --persistent it becomes a Space instead, see 'ramet space'.
 A sandbox that starts from a checkpoint has its memory, disk, shape and settings;
 other flags win over its settings.
 
+With --isolation the server refuses it unless that is what its machines have;
+what they have says 'ramet status', and the sandbox itself.
+
 The environment that is given here is that of everything that will run in it.`,
 		Example: `  ramet create
   id=$(ramet create --memory 2048 --vcpus 4)
@@ -104,6 +124,7 @@ The environment that is given here is that of everything that will run in it.`,
   ramet create --checkpoint 3f2a/before-deploy
   ramet create --persistent --idle-timeout 30m
   ramet create --ends-in 15m
+  ramet create --isolation kvm
   ramet create --json | jq .timings_ms`,
 		Args: none,
 		RunE: withSignals(func(ctx context.Context, cmd *cobra.Command, _ []string) error {

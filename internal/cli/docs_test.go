@@ -90,6 +90,10 @@ func TestJSONIsDocumented(t *testing.T) {
 		bench.Memory{},
 		bench.MachineMemory{},
 		bench.Paused{},
+		bench.Drivers{},
+		bench.SideBySide{},
+		bench.DriverTimes{},
+		bench.DriverError{},
 		bench.Point{},
 	} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {

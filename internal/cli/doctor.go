@@ -21,9 +21,10 @@ func (p *program) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check whether this machine can run a server",
 		Long: `Check this machine: the programs that are needed and their versions, rights,
-KVM, cgroups, memory and disk, proxies and certificates, the package mirror, and
-the server itself. Each line is ok, warn (works, but see what it says) or FAIL,
-with what to do. Nothing is changed.
+KVM and gVisor, what can isolate sandboxes here and which of it the driver auto
+chooses, cgroups, memory and disk, proxies and certificates, the package mirror,
+and the server itself. Each line is ok, warn (works, but see what it says) or
+FAIL, with what to do. Nothing is changed.
 
 KVM is not judged by /dev/kvm alone: the first start of a server boots a machine
 under it, and doctor shows what came of that.
@@ -46,8 +47,13 @@ func (p *program) doctor(ctx context.Context, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
 	host := doctor.Host{
-		Run: doctor.RunProgram, LookPath: exec.LookPath, Getenv: os.Getenv,
+		Program: self,
+		Run:     doctor.RunProgram, LookPath: exec.LookPath, Getenv: os.Getenv,
 		EUID: os.Geteuid(), Arch: runtime.GOARCH, HTTP: &http.Client{Timeout: 5 * time.Second},
 	}
 	report := doctor.Run(ctx, host, r.Server())

@@ -148,7 +148,7 @@ func (p *program) runRequests(cmd *cobra.Command, o runOptions, code string) (v1
 		return req, create, usageErrorf("--timeout %w", errNoNegative)
 	}
 	if o.sandbox != "" {
-		for _, name := range []string{"template", "memory", "vcpus", "disk", "no-egress", "egress-allow", "egress-deny", "egress-order", "metadata", "keep"} {
+		for _, name := range []string{"template", "memory", "vcpus", "disk", "no-egress", "egress-allow", "egress-deny", "egress-order", "metadata", "isolation", "keep"} {
 			if cmd.Flags().Changed(name) {
 				return req, create, usageErrorf("--%s is for a new sandbox, but --sandbox names one", name)
 			}

@@ -4,18 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/progress"
+	"ramet.dev/ramet/internal/sandbox"
 )
 
 // readyTimeout bounds the time from the start of a prepared server until it
@@ -54,9 +51,13 @@ once. With --acme-domain it gets certificates and renews them by itself; for
 that the authority must reach it at port 443 of that name, or with --acme-http
 at port 80. Commands on this machine need no settings for either.
 
+Where KVM works machines are isolated by hardware; elsewhere they run in gVisor,
+and 'up' says so. With --min-isolation the server refuses to start with less.
+
 Web pages of other origins may call the API when --cors-origins names theirs.`,
 		Example: `  ramet up --detach
   ramet up --data /srv/ramet --listen 127.0.0.1:8080
+  ramet up -d --driver gvisor --min-isolation gvisor
   ramet up -d --listen :7070 --tls-cert /srv/tls.crt --tls-key /srv/tls.key
   ramet up -d --listen :443 --acme-domain ramet.example.com
   ramet up -d --cors-origins https://app.example.com,http://localhost:5173
@@ -71,12 +72,12 @@ Web pages of other origins may call the API when --cors-origins names theirs.`,
 	cmd.Flags().BoolVar(&o.prepared, "prepared", false, "the host and the template are prepared; just serve")
 	cmd.Flags().MarkHidden("prepared")
 	addSettingFlags(cmd.Flags(), "listen", "domain", "tls_cert", "tls_key", "acme_domain", "acme_email", "acme_ca", "acme_ca_root", "acme_http",
-		"insecure_listen", "no_auth", "cors_origins", "driver", "accel", "template", "templates", "pool_size", "pool_shapes", "waiting_machines", "allow_private", "guest_ca",
+		"insecure_listen", "no_auth", "cors_origins", "driver", "accel", "min_isolation", "template", "templates", "pool_size", "pool_shapes", "waiting_machines", "allow_private", "guest_ca",
 		"region", "regions", "public_url", "node", "max_sandboxes", "max_memory_mb", "max_disk_mb",
 		"idle_timeout", "retain_hibernated", "retain_spaces", "retain_checkpoints", "memory_reserve_mb", "disk_reserve_mb",
 		"memory_overcommit", "disk_overcommit", "log_format", "log_level")
 	for flag, values := range map[string][]string{
-		"driver": {"qemu"}, "accel": {"auto", "kvm", "tcg"},
+		"driver": {"auto", "qemu", "gvisor"}, "accel": {"auto", "kvm", "tcg"}, "min-isolation": isolations(),
 		"log-format": {"text", "json"}, "log-level": {"debug", "info", "warn", "error"},
 	} {
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -201,84 +202,14 @@ func (p *program) waitReady(ctx context.Context, home config.Home, pid int) (con
 	}
 }
 
-// startDetached starts this program again as a server in a session of its own.
+// startDetached starts this program again as a server that outlives it.
 func (p *program) startDetached(ctx context.Context, r *config.Resolved) error {
-	home := config.Home(r.Server().Home)
-	log, err := openLog(home)
+	child, err := p.startChild(ctx, r)
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	start, err := log.Seek(0, io.SeekEnd)
-	if err != nil {
-		return fmt.Errorf("open the log: %w", err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
-	args := append([]string{"up", "--prepared"}, r.FlagArgs()...)
-	if p.configFile != "" {
-		abs, err := filepath.Abs(p.configFile)
-		if err != nil {
-			return fmt.Errorf("find the config file: %w", err)
-		}
-		args = append(args, "--config="+abs)
-	}
-	child := exec.Command(self, args...)
-	child.Stdout, child.Stderr = log, log
-	child.Dir = "/" // so that it keeps no other directory busy
-	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := child.Start(); err != nil {
-		return fmt.Errorf("start the server: %w", err)
-	}
-	if err := p.watchChild(ctx, child, home); err != nil {
-		p.printLogTail(home, start)
-		return err
-	}
-	return p.welcome(ctx, home, child.Process.Pid)
-}
-
-// watchChild waits until the child serves. If it does not, it is ended.
-func (p *program) watchChild(ctx context.Context, child *exec.Cmd, home config.Home) error {
-	d := newDrawer(p.Err)
-	defer d.Close()
-	done := progress.Step(progress.With(ctx, d.Event), "start the server")
-
-	ready, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan childEnd, 1)
-	go func() {
-		ended <- childEnd{child.Wait()}
-		cancel()
-	}()
-	if _, err := p.waitReady(ready, home, child.Process.Pid); err == nil {
-		// From here on it lives without us; its Wait ends with this process.
-		done()
-		return nil
-	} else if ctx.Err() == nil && ready.Err() == nil {
-		endChild(child, ended)
-		return fmt.Errorf("the server did not answer within %s and was ended: %w", readyTimeout, err)
-	}
-	if ctx.Err() != nil {
-		endChild(child, ended)
-		return ctx.Err()
-	}
-	return fmt.Errorf("the server ended at once: %w", (<-ended).err)
-}
-
-// childEnd is how a child ended; nil when it left in order.
-type childEnd struct{ err error }
-
-// endChild asks a child that does not serve to end, and ends it if it does not.
-func endChild(child *exec.Cmd, ended <-chan childEnd) {
-	child.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-ended:
-	case <-time.After(20 * time.Second):
-		child.Process.Kill()
-		<-ended
-	}
+	// From here on it lives without us; what waits for it ends with this process.
+	return p.welcome(ctx, config.Home(r.Server().Home), child.pid)
 }
 
 // openLog opens the log of a detached server for appending.
@@ -331,17 +262,21 @@ func (p *program) welcome(ctx context.Context, home config.Home, pid int) error 
 	if err != nil {
 		return err
 	}
-	machines := ""
+	machines, notice := "", ""
 	p.resolved = nil // server.json may now give another URL
 	if c, err := p.connect(); err == nil {
 		one, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		if i, err := c.Info(one); err == nil {
 			machines = ", machines: " + i.Driver + "/" + i.Isolation
+			notice = sandbox.Isolation(i.Isolation).Notice()
 		}
 	}
 	fmt.Fprintf(p.Out, "Ramet runs at %s (pid %d%s).\n", info.URL, pid, machines)
 	fmt.Fprintf(p.Out, "Data and log are in %s.\n\n", home)
+	if notice != "" {
+		fmt.Fprintf(p.Out, "%s\n\n", notice)
+	}
 	fmt.Fprint(p.Out, `Next:
   ramet run 'print(6 * 7)'    run Python in a sandbox made for this call
   ramet create                make a sandbox that stays, and print its id

@@ -37,10 +37,12 @@ type Server struct {
 	TLS TLS
 	// InsecureListen allows plain HTTP on an address that others can reach.
 	InsecureListen bool
-	// Driver starts the machines: "qemu".
+	// Driver starts the machines: "qemu", "gvisor" or "auto".
 	Driver string
 	// Accel is "auto" (KVM where a kernel really boots under it), "kvm" or "tcg".
 	Accel string
+	// MinIsolation is the least that the machines may be isolated by; "" for no matter what.
+	MinIsolation sandbox.Isolation
 	// LogFormat is "text" or "json"; LogLevel is "debug", "info", "warn" or "error".
 	LogFormat string
 	LogLevel  string
@@ -245,6 +247,13 @@ func oneOf(allowed ...string) func(string) error {
 func checkPath(v string) error {
 	if v == "" || strings.ContainsRune(v, 0) {
 		return fmt.Errorf("is %q, but must be a path", v)
+	}
+	return nil
+}
+
+func checkMinIsolation(v string) error {
+	if _, err := sandbox.ParseIsolation(v); err != nil {
+		return fmt.Errorf("is %q, but must be kvm, gvisor or emulated, or empty for no matter what", v)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func TestPrecedence(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := r.Server()
-	if s.Listen != "127.0.0.1:3" || s.Region != "env" || s.LogLevel != "warn" || s.Driver != "qemu" || s.Node != "host-1" {
+	if s.Listen != "127.0.0.1:3" || s.Region != "env" || s.LogLevel != "warn" || s.Driver != "auto" || s.Node != "host-1" {
 		t.Errorf("%+v", s)
 	}
 	from := map[string]string{}
@@ -65,7 +65,8 @@ func TestLoadRefuses(t *testing.T) {
 		"listen without port":   {env: map[string]string{"RAMET_LISTEN": "localhost"}, want: "HOST:PORT"},
 		"port too large":        {env: map[string]string{"RAMET_LISTEN": "127.0.0.1:70000"}, want: "0 to 65535"},
 		"url without scheme":    {env: map[string]string{"RAMET_URL": "127.0.0.1:7070"}, want: "must be a URL"},
-		"unknown driver":        {env: map[string]string{"RAMET_DRIVER": "docker"}, want: "one of: qemu"},
+		"unknown driver":        {env: map[string]string{"RAMET_DRIVER": "docker"}, want: "one of: auto, qemu, gvisor"},
+		"unknown isolation":     {env: map[string]string{"RAMET_MIN_ISOLATION": "vm"}, want: "kvm, gvisor or emulated"},
 		"not a bool":            {env: map[string]string{"RAMET_NO_AUTH": "perhaps"}, want: "true or false"},
 		"not a range":           {env: map[string]string{"RAMET_ALLOW_PRIVATE": "10.0.0.0/33"}, want: "10.0.0.0/33"},
 		"relative certificates": {env: map[string]string{"RAMET_GUEST_CA": "ca.pem"}, want: "absolute"},
@@ -98,6 +99,20 @@ func TestAllowPrivate(t *testing.T) {
 	want := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("fd00::/8")}
 	if d := cmp.Diff(want, r.Server().AllowPrivate, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestMinIsolation(t *testing.T) {
+	for text, want := range map[string]sandbox.Isolation{"": "", "gvisor": sandbox.IsolationGVisor, "kvm": sandbox.IsolationKVM} {
+		r, err := Load(sources(t, map[string]string{"RAMET_MIN_ISOLATION": text}, nil, ""))
+		if err != nil || r.Server().MinIsolation != want {
+			t.Errorf("%q: %v, %v", text, r, err)
+		}
+	}
+	// A flag without a value takes away what a file says.
+	r, err := Load(sources(t, nil, map[string]string{"min_isolation": ""}, "min_isolation: kvm\n"))
+	if err != nil || r.Server().MinIsolation != "" {
+		t.Errorf("%v, %v", r, err)
 	}
 }
 

@@ -18,6 +18,15 @@ func (h Home) Instances() string { return filepath.Join(string(h), "instances") 
 // Snapshots holds a directory for every snapshot that is kept.
 func (h Home) Snapshots() string { return filepath.Join(string(h), "snapshots") }
 
+// Bench holds a data directory for each server that 'ramet bench --driver' measures. It is
+// gone when nothing is measured.
+func (h Home) Bench() string { return filepath.Join(string(h), "bench") }
+
+// BenchLog is the log of a server that was measured, when something failed on it.
+func (h Home) BenchLog(driver string) string {
+	return filepath.Join(string(h), "bench-"+driver+".log")
+}
+
 // Ballast takes up space, which is there for deletes once the disk is full.
 func (h Home) Ballast() string { return filepath.Join(string(h), "ballast") }
 
@@ -43,3 +52,16 @@ const HostState = "/run/ramet"
 // KVMProbe is the file in which the QEMU driver remembers whether a kernel
 // really booted under KVM on this host.
 const KVMProbe = HostState + "/kvm-probe.json"
+
+// RunscName is the program of the gVisor driver, beside the server's. RunscVariable is the
+// environment variable that names another one.
+const (
+	RunscName     = "ramet-runsc"
+	RunscVariable = "RAMET_RUNSC"
+)
+
+// RunscPlaces are where that program is looked for first: beside the server's, and where a package puts it.
+func RunscPlaces(program string) []string {
+	dir := filepath.Dir(program)
+	return []string{filepath.Join(dir, RunscName), filepath.Join(dir, "../libexec/ramet", RunscName)}
+}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"ramet.dev/ramet/internal/sandbox"
 )
 
 // Value is a setting's value and where it came from.
@@ -274,7 +276,7 @@ func (r *Resolved) Server() Server {
 			CertFile: text("tls_cert"), KeyFile: text("tls_key"), ACMEDomains: domains, ACMEEmail: text("acme_email"),
 			ACMECA: text("acme_ca"), ACMECARoot: text("acme_ca_root"), ACMEHTTP: text("acme_http"),
 		},
-		Driver: text("driver"), Accel: text("accel"),
+		Driver: text("driver"), Accel: text("accel"), MinIsolation: sandbox.Isolation(text("min_isolation")),
 		LogFormat: text("log_format"), LogLevel: text("log_level"),
 		AllowPrivate: prefixes, GuestCA: text("guest_ca"),
 		Region: text("region"), Regions: regions, PublicURL: text("public_url"), Node: text("node"), Template: text("template"), Templates: parseNames(text("templates")),

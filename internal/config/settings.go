@@ -141,12 +141,16 @@ func Settings() []Setting {
 			Help: "serve plain HTTP on an address that others can reach, as behind a proxy that speaks TLS",
 		},
 		{
-			Key: "driver", Arg: "NAME", Default: "qemu", check: oneOf("qemu"), Scope: ForServer,
-			Help: "what runs the machines: qemu",
+			Key: "driver", Arg: "NAME", Default: "auto", check: oneOf("auto", "qemu", "gvisor"), Scope: ForServer,
+			Help: "what runs the machines: qemu (virtual machines), gvisor (kernels in user space, at the CPU's speed without KVM), or auto: qemu where KVM works, else gvisor",
 		},
 		{
 			Key: "accel", Arg: "NAME", Default: "auto", check: oneOf("auto", "kvm", "tcg"), Scope: ForServer,
 			Help: "auto (KVM where a kernel really boots under it), kvm, or tcg (emulation)",
+		},
+		{
+			Key: "min_isolation", Arg: "LEVEL", Default: "", check: checkMinIsolation, Scope: ForServer,
+			Help: "the least that may isolate sandboxes: kvm, gvisor or emulated; with less the server does not start (default: no matter what)",
 		},
 		{
 			Key: "template", Arg: "NAME", Default: "default", check: checkName, Scope: ForBoth,

@@ -81,7 +81,10 @@ func (c *Control) claim(ctx context.Context, claimer Claimer, project string, r 
 	sb.ID, sb.Instance, sb.Isolation, sb.TemplateHash = started.ID, started.Instance, started.Isolation, started.TemplateHash
 	begin = time.Now()
 	sb.Begin(begin)
-	running, err := c.enterReady(ctx, sb, limits)
+	var running sandbox.Sandbox
+	if err = r.checkIsolation(started.Isolation); err == nil {
+		running, err = c.enterReady(ctx, sb, limits)
+	}
 	if err != nil {
 		if cerr := context.Cause(ctx); cerr != nil {
 			err = cerr

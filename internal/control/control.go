@@ -36,6 +36,9 @@ type Config struct {
 	Files store.Files
 	// Region and Node are written into every record.
 	Region, Node string
+	// Isolation says what the machines are worth that would be started now, "" as long as that is
+	// not known. Nil: it is only known of each machine that has started.
+	Isolation func() sandbox.Isolation
 	// HostMemoryMB, when positive, is the memory of the host, and the most that a
 	// sandbox may ask for. What of it may be promised says Admission.
 	HostMemoryMB int

@@ -59,6 +59,13 @@ func (c *Control) create(ctx context.Context, project string, r CreateRequest, b
 	if err := r.check(c.cfg.HostMemoryMB); err != nil {
 		return sandbox.Sandbox{}, nil, err
 	}
+	have := c.isolation()
+	if r.from != nil {
+		have = "" // its machine is of the driver that saved it
+	}
+	if err := r.checkIsolation(have); err != nil {
+		return sandbox.Sandbox{}, nil, err
+	}
 	if r.from == nil {
 		if sb, steps, found, err := c.createReady(ctx, project, r); err != nil || found {
 			return sb, steps, err
@@ -192,6 +199,9 @@ func (c *Control) runCreate(ctx context.Context, sb sandbox.Sandbox, r CreateReq
 	if cause := context.Cause(ctx); cause != nil {
 		// Also when the start made it: nobody waits for the sandbox any more.
 		err = errors.Join(cause, err)
+	}
+	if err == nil {
+		err = r.checkIsolation(started.Isolation)
 	}
 	err = c.diskFull(err)
 	if err != nil {

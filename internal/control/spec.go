@@ -37,6 +37,9 @@ type CreateRequest struct {
 	// of its settings those hold that the request leaves out. NoEgress and Persistent hold
 	// when either says so.
 	Checkpoint sandbox.SnapshotID
+	// Isolation, when set, is the one that the sandbox must have. Other machines than those are no
+	// substitute, stronger ones neither.
+	Isolation sandbox.Isolation
 	// KeepSeed leaves the random number generators of the REPL as the checkpoint has them.
 	KeepSeed bool
 	// Idempotency is the tag of an idempotent call, see Once.

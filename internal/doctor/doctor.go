@@ -56,9 +56,11 @@ type Host struct {
 	// LookPath finds a program.
 	LookPath func(name string) (string, error)
 	Getenv   func(string) string
-	EUID     int
-	Arch     string
-	HTTP     *http.Client
+	// Program is the path of this program, beside which others of its kind are; may be empty.
+	Program string
+	EUID    int
+	Arch    string
+	HTTP    *http.Client
 }
 
 // maxOutput bounds what is kept of a program's output, in bytes.
@@ -117,6 +119,8 @@ func checks() []check {
 		{"mmdebstrap", checkMmdebstrap},
 		{"e2fsprogs", checkE2fsprogs},
 		{"kvm", checkKVM},
+		{"gvisor", checkGVisor},
+		{"isolation", checkIsolation},
 		{"cgroups", checkCgroups},
 		{"memory", checkMemory},
 		{"disk", checkDisk},

@@ -27,6 +27,7 @@ func healthy(t *testing.T) (Host, config.Server) {
 		"proc/meminfo":                     "MemTotal:       16000000 kB\nMemFree: 1 kB\nMemAvailable:   8000000 kB\n",
 		"sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
 		"dev/kvm":                          "",
+		"dev/net/tun":                      "",
 		"usr/local/share/ca-certificates/deeper/a.crt":   "x",
 		"usr/local/share/ca-certificates/not-a-cert.txt": "x",
 	} {
@@ -35,7 +36,7 @@ func healthy(t *testing.T) (Host, config.Server) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(root, "run/ramet"), 0o755); err != nil {
+	if err := errors.Join(os.Chmod(filepath.Join(root, "dev/kvm"), 0o666), os.MkdirAll(filepath.Join(root, "run/ramet"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	home := filepath.Join(root, "data")
@@ -45,6 +46,7 @@ func healthy(t *testing.T) (Host, config.Server) {
 	versions := map[string]string{
 		"qemu-system-x86_64": "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg)", "qemu-img": "qemu-img version 7.2.22",
 		"mmdebstrap": "mmdebstrap 1.3.5", "mkfs.ext4": "mke2fs 1.47.0 (5-Feb-2023)",
+		"ramet-runsc": "runsc version ramet-1.2\nspec: 1.1.0\n",
 	}
 	h := Host{
 		Root: root, EUID: 0, Arch: "amd64", HTTP: &http.Client{Timeout: 5 * time.Second},
@@ -60,7 +62,7 @@ func healthy(t *testing.T) (Host, config.Server) {
 			return "", nil // apt-helper
 		},
 	}
-	return h, config.Server{Home: home, Accel: "auto", GuestCA: "host"}
+	return h, config.Server{Home: home, Driver: "auto", Accel: "auto", GuestCA: "host"}
 }
 
 func TestHealthyHost(t *testing.T) {
@@ -107,6 +109,14 @@ func TestFindings(t *testing.T) {
 			}
 		}
 	}
+	without := func(missing string) func(string) (string, error) {
+		return func(name string) (string, error) {
+			if filepath.Base(name) == missing {
+				return "", os.ErrNotExist
+			}
+			return "/bin/" + filepath.Base(name), nil
+		}
+	}
 	outputs := func(name, out string, err error) func(*testing.T, *Host, *config.Server) {
 		return func(_ *testing.T, h *Host, _ *config.Server) {
 			run := h.Run
@@ -138,8 +148,33 @@ func TestFindings(t *testing.T) {
 		{"no KVM", "kvm", remove("dev/kvm"), Warn, "no /dev/kvm"},
 		{"no KVM but asked for", "kvm", func(t *testing.T, h *Host, s *config.Server) {
 			remove("dev/kvm")(t, h, s)
-			s.Accel = "kvm"
+			s.Driver, s.Accel = "qemu", "kvm"
 		}, Fail, "no /dev/kvm"},
+		{"no KVM with QEMU", "kvm", func(t *testing.T, h *Host, s *config.Server) {
+			remove("dev/kvm")(t, h, s)
+			s.Driver = "qemu"
+		}, Warn, "by emulation"},
+		{"no KVM and none needed", "kvm", func(t *testing.T, h *Host, s *config.Server) {
+			remove("dev/kvm")(t, h, s)
+			s.Driver = "gvisor"
+		}, OK, "not needed"},
+		{"KVM of root alone", "kvm", func(t *testing.T, h *Host, _ *config.Server) {
+			if err := os.Chmod(filepath.Join(h.Root, "dev/kvm"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, Warn, "chmod 660"},
+		{"no QEMU and none needed", "qemu", func(_ *testing.T, h *Host, s *config.Server) {
+			s.Driver = "gvisor"
+			h.LookPath = without("qemu-system-x86_64")
+		}, Warn, "does without it"},
+		{"no runsc", "gvisor", func(_ *testing.T, h *Host, _ *config.Server) { h.LookPath = without("ramet-runsc") }, Warn, "not beside this program"},
+		{"no runsc but asked for", "gvisor", func(_ *testing.T, h *Host, s *config.Server) {
+			s.Driver = "gvisor"
+			h.LookPath = without("ramet-runsc")
+		}, Fail, "make build"},
+		{"another's runsc", "gvisor", outputs("ramet-runsc", "runsc version release-20260101.0\n", nil), Warn, "does not belong"},
+		{"a runsc that does not run", "gvisor", outputs("ramet-runsc", "", errors.New("exit status 127")), Warn, "does not run"},
+		{"no tun", "gvisor", remove("dev/net/tun"), Warn, "modprobe tun"},
 		{"KVM that works", "kvm", write("run/ramet/kvm-probe.json", `{"usable":true,"reason":"it booted"}`), OK, "booted under KVM"},
 		{"KVM that does not boot", "kvm", write("run/ramet/kvm-probe.json", `{"usable":false,"reason":"nothing came within 8 s"}`), Warn, "nothing came within 8 s"},
 		{"a broken probe", "kvm", write("run/ramet/kvm-probe.json", `{`), Warn, "cannot be read"},

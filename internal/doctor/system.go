@@ -2,12 +2,7 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -103,56 +98,6 @@ func checkUIDs(_ context.Context, h Host, _ config.Server) finding {
 		}
 	}
 	return ok("every machine can have a user id of its own")
-}
-
-// kvmProbe is what the QEMU driver remembers of its try to boot under KVM.
-type kvmProbe struct {
-	Usable bool   `json:"usable"`
-	Reason string `json:"reason"`
-}
-
-func checkKVM(_ context.Context, h Host, s config.Server) finding {
-	if s.Accel == "tcg" {
-		return finding{Warn, "emulation was asked for (accel: tcg); sandboxes are slower than with KVM", ""}
-	}
-	const slow = "sandboxes run by emulation, which works the same but is much slower"
-	if f, err := os.OpenFile(filepath.Join(h.Root, "/dev/kvm"), os.O_RDWR, 0); err != nil {
-		f := finding{Warn, "/dev/kvm cannot be opened; " + slow, "check its permissions"}
-		if errors.Is(err, fs.ErrNotExist) {
-			f = finding{
-				Warn, "there is no /dev/kvm; " + slow,
-				"where the hardware has it, switch virtualization on in the firmware, or nested virtualization in the cloud",
-			}
-		}
-		if s.Accel == "kvm" {
-			f.status = Fail
-			f.fix = "set accel to auto or tcg, or make KVM usable"
-		}
-		return f
-	} else {
-		f.Close()
-	}
-	again := "to try again, remove " + config.KVMProbe + " and start the server anew"
-	b, err := h.read(config.KVMProbe)
-	if err != nil {
-		return finding{OK, "/dev/kvm is there; the first start of a server tries whether a kernel really boots under it", ""}
-	}
-	var p kvmProbe
-	if err := json.Unmarshal([]byte(b), &p); err != nil {
-		return finding{Warn, "what is remembered of KVM cannot be read", again}
-	}
-	if p.Usable {
-		return ok("a kernel booted under KVM")
-	}
-	why := "a kernel did not boot under KVM"
-	if p.Reason != "" {
-		why += " (" + p.Reason + ")"
-	}
-	f := finding{Warn, why + "; " + slow, again}
-	if s.Accel == "kvm" {
-		f.status = Fail
-	}
-	return f
 }
 
 func checkCgroups(_ context.Context, h Host, _ config.Server) finding {

@@ -139,6 +139,7 @@ func newServer(ctx context.Context, o options, dir, domain string) (*server, err
 	// The control outlives the calls of its clients, and ends by Close.
 	s.control, err = control.New(context.WithoutCancel(ctx), control.Config{
 		Store: records, Machines: s.machines, Templates: controltest.NewTemplates(), Log: log, Region: "local", Node: "fake",
+		Isolation:   func() sandbox.Isolation { return sandbox.IsolationEmulated },
 		IdleTimeout: 5 * time.Minute, SweepInterval: 200 * time.Millisecond, Quota: sandbox.Quota{Sandboxes: o.quota},
 	})
 	if err != nil {

@@ -41,6 +41,8 @@ func TestBadBodies(t *testing.T) {
 		{"huge rootfs", sandboxes, `{"rootfs_gb":9007199254740993}`, 400, "invalid_disk", "rootfs_gb"},
 		{"three vcpus", sandboxes, `{"vcpus":3}`, 400, "invalid_vcpus", "1, 2, 4 or 8"},
 		{"negative vcpus", sandboxes, `{"vcpus":-1}`, 400, "invalid_size", "more than 0"},
+		{"isolation of another kind", sandboxes, `{"isolation":"vm"}`, 400, "invalid_isolation", "kvm, gvisor or emulated"},
+		{"isolation that is not here", sandboxes, `{"isolation":"kvm"}`, 400, "isolation_unavailable", "is emulated, not kvm"},
 		{"small disk", sandboxes, `{"disk_mb":100}`, 400, "invalid_disk", "4096"},
 		{"egress is a word", sandboxes, `{"egress":"no"}`, 400, "invalid_type", "egress has to be true or false"},
 		{"no seeds without a checkpoint", sandboxes, `{"reseed":false}`, 400, "reseed_without_checkpoint", "leave it out"},

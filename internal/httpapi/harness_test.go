@@ -66,6 +66,7 @@ func start(t *testing.T, o options) *env {
 	cfg := control.Config{
 		Store: e.store, Machines: e.machines, Templates: e.templates, Log: logger, Region: "local", Node: "n1",
 		KillDelay: 300 * time.Millisecond,
+		Isolation: func() sandbox.Isolation { return sandbox.IsolationEmulated },
 	}
 	if o.control != nil {
 		o.control(&cfg)

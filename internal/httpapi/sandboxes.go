@@ -59,6 +59,7 @@ func createRequest(b rametv1.SandboxCreate) (control.CreateRequest, error) {
 		Env:        value(b.Env),
 		Metadata:   value(b.Metadata),
 		Persistent: value(b.Persistent),
+		Isolation:  sandbox.Isolation(value(b.Isolation)),
 		KeepSeed:   b.Reseed != nil && !*b.Reseed,
 		DeleteIdle: b.IdleTimeoutSeconds != nil, // the client that has this name expects it
 	}

@@ -16,8 +16,8 @@ type MachineExit struct {
 
 // MachineStats is what a machine costs the host now.
 type MachineStats struct {
-	PSSBytes  int64         // proportional set size of its process
+	PSSBytes  int64         // proportional set size of its processes, what they share with each other once
 	OwnPages  int64         // guest pages of 4 KiB that it does not share with its snapshot
 	DiskBytes int64         // of its writable layer
-	CPUTime   time.Duration // of its process, user and system
+	CPUTime   time.Duration // of its processes, user and system
 }

@@ -63,6 +63,7 @@ type Manifest struct {
 	Memory *File  `json:"memory,omitempty"` // boot memory of a base, sparse
 	Pages  *File  `json:"pages,omitempty"`  // memory that is not in Memory or the base's
 	Layers []File `json:"layers"`           // disk layers above the image, lowest first
+	Extra  []File `json:"extra,omitempty"`  // what else the driver needs to restore the memory
 }
 
 // Base refers to the base of a delta.
@@ -150,7 +151,7 @@ func (m *Manifest) Files() []File {
 	if m.Pages != nil {
 		files = append(files, *m.Pages)
 	}
-	return append(files, m.Layers...)
+	return append(append(files, m.Extra...), m.Layers...)
 }
 
 // Save writes the manifest into dir, synced. Write it after all other files.

@@ -1,7 +1,7 @@
 // Package vmm is the port to virtual machine monitors: what the worker needs of
 // one, and nothing of how it is done. internal/vmm/qemu is the first driver,
-// internal/vmm/fake one for tests without machines. Every driver passes
-// vmmtest.Run.
+// internal/vmm/gvisor the second, internal/vmm/fake one for tests without machines.
+// Every driver passes vmmtest.Run.
 //
 // Vocabulary. A machine is one process (or group) that runs one guest, named by
 // its instance directory, in which the driver keeps everything of that machine
@@ -134,6 +134,8 @@ var ErrNotPrepared = errors.New("the waiting process does not fit the machine")
 // Pause, Resume, Save and the resizes are serialised by the caller.
 type Machine interface {
 	PID() int
+	// Isolation says what stands between the guest and the host.
+	Isolation() sandbox.Isolation
 	// Resume starts or continues the vCPUs, Pause stops them.
 	Resume(ctx context.Context) error
 	Pause(ctx context.Context) error

@@ -138,7 +138,7 @@ func (i *Instance) Stats() (sandbox.MachineStats, error) { return i.machine.Stat
 func (i *Instance) PID() int { return i.machine.PID() }
 
 // Isolation says what stands between the guest and the host.
-func (i *Instance) Isolation() sandbox.Isolation { return i.driver.Isolation() }
+func (i *Instance) Isolation() sandbox.Isolation { return i.machine.Isolation() }
 
 // SetPolicy changes what the guest may reach. Connections that are no longer
 // allowed are cut.

@@ -67,8 +67,10 @@ type Checkpoint struct {
 	Id        string     `json:"id"`
 
 	// IdleTimeoutS 0 is never.
-	IdleTimeoutS int    `json:"idle_timeout_s"`
-	Isolation    string `json:"isolation"`
+	IdleTimeoutS int `json:"idle_timeout_s"`
+
+	// Isolation What stands between it and the host: `kvm`, `gvisor` or `emulated`.
+	Isolation string `json:"isolation"`
 
 	// Kind `full` or `disk`.
 	Kind string `json:"kind"`
@@ -780,8 +782,10 @@ type Sandbox struct {
 	Id         string  `json:"id"`
 
 	// IdleTimeoutS 0 is never.
-	IdleTimeoutS int    `json:"idle_timeout_s"`
-	Isolation    string `json:"isolation"`
+	IdleTimeoutS int `json:"idle_timeout_s"`
+
+	// Isolation What stands between it and the host: `kvm`, `gvisor` or `emulated`.
+	Isolation string `json:"isolation"`
 
 	// MaxLifetimeS 0 is never.
 	MaxLifetimeS int `json:"max_lifetime_s"`
@@ -859,6 +863,9 @@ type SandboxCreate struct {
 
 	// IdleTimeoutSeconds Podflare's `idle_timeout_s`. With it the sandbox is deleted when that is over, instead of hibernating, unless it is persistent.
 	IdleTimeoutSeconds *int `json:"idle_timeout_seconds,omitempty"`
+
+	// Isolation What has to stand between the sandbox and the host: `kvm`, `gvisor` or `emulated`. Where the server gives another one, a stronger one too, or the checkpoint is of another one, the answer is 400 `isolation_unavailable`. Absent is no matter what; the answer says which it is.
+	Isolation *string `json:"isolation,omitempty"`
 
 	// MaxLifetimeS Seconds after its create at which the sandbox is stopped for good, hibernated or not, 0 to a year. 0 or absent is never.
 	MaxLifetimeS *int `json:"max_lifetime_s,omitempty"`
@@ -991,8 +998,10 @@ type Snapshot struct {
 	Id        string     `json:"id"`
 
 	// IdleTimeoutS 0 is never.
-	IdleTimeoutS int    `json:"idle_timeout_s"`
-	Isolation    string `json:"isolation"`
+	IdleTimeoutS int `json:"idle_timeout_s"`
+
+	// Isolation What stands between it and the host: `kvm`, `gvisor` or `emulated`.
+	Isolation string `json:"isolation"`
 
 	// MaxLifetimeS 0 is never.
 	MaxLifetimeS int               `json:"max_lifetime_s"`
@@ -1026,8 +1035,10 @@ type Space struct {
 	Id        string     `json:"id"`
 
 	// IdleTimeoutS 0 is never.
-	IdleTimeoutS int    `json:"idle_timeout_s"`
-	Isolation    string `json:"isolation"`
+	IdleTimeoutS int `json:"idle_timeout_s"`
+
+	// Isolation What stands between it and the host: `kvm`, `gvisor` or `emulated`.
+	Isolation string `json:"isolation"`
 
 	// MaxLifetimeS 0 is never.
 	MaxLifetimeS int               `json:"max_lifetime_s"`

@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/progress"
+	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/tlscert"
 )
 
@@ -21,7 +23,8 @@ import (
 // on the address that it is told.
 //
 // RAMET_TEST_FAIL makes it fail: "prepare" in Prepare, "serve" at once in
-// Serve, and "deaf" makes it run and not answer.
+// Serve, "gvisor" at once with that driver, "exec" in every call that runs code, and
+// "deaf" makes it run and not answer.
 type Engine struct{}
 
 // Prepare reports one step.
@@ -34,6 +37,14 @@ func (Engine) Prepare(ctx context.Context, s config.Server) error {
 	return nil
 }
 
+// ShareTemplate finds the template in every data directory that has a directory of templates.
+func (Engine) ShareTemplate(from, to config.Home, name string) error {
+	if _, err := os.Stat(from.Templates()); err != nil {
+		return sandbox.Errorf(sandbox.NotFound, "template_not_found", "there is no template %s", name)
+	}
+	return os.Mkdir(to.Templates(), 0o755)
+}
+
 // EndSandboxes claims to have ended two.
 func (Engine) EndSandboxes(context.Context, config.Server) (int, error) { return 2, nil }
 
@@ -42,6 +53,9 @@ func (Engine) Serve(ctx context.Context, s config.Server) error {
 	fmt.Fprintf(os.Stderr, "starting with %s %s %s\n", s.Driver, s.Region, s.LogFormat)
 	if os.Getenv("RAMET_TEST_FAIL") == "serve" {
 		return errors.New("another server holds the lock")
+	}
+	if s.Driver == "gvisor" && os.Getenv("RAMET_TEST_FAIL") == s.Driver {
+		return errors.New("there is no gvisor here")
 	}
 	files := filepath.Join(s.Home, "files")
 	if err := os.MkdirAll(files, 0o755); err != nil {
@@ -58,7 +72,22 @@ func (Engine) Serve(ctx context.Context, s config.Server) error {
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{Handler: New(files).Handler(), ReadHeaderTimeout: 5 * time.Second}
+	fake := New(files)
+	if s.Driver == "gvisor" {
+		fake.OnGVisor()
+	}
+	handler := fake.Handler()
+	if os.Getenv("RAMET_TEST_FAIL") == "exec" {
+		next := handler
+		handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/exec") {
+				fail(w, 503, "guest_unreachable", "the sandbox does not answer")
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	srv := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	serve := func() error { return srv.Serve(l) }
 	if s.TLS.Enabled() {
 		certs, err := tlscert.Open(s.TLS, l.Addr(), config.Home(s.Home).ACME(), slog.Default())

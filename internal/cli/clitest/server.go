@@ -29,6 +29,8 @@ type Server struct {
 	version string
 	pid     int
 
+	driver, isolation string
+
 	mu        sync.Mutex
 	sandboxes map[string]*box
 	order     []string // ids, newest first
@@ -59,7 +61,7 @@ func New(dir string) *Server {
 	built := time.Now().Add(-time.Hour)
 	step, fraction, ruin := "install Debian packages", 0.42, "the disk is full"
 	return &Server{
-		dir: dir, version: "1.2.3-test", pid: os.Getpid(),
+		dir: dir, version: "1.2.3-test", pid: os.Getpid(), driver: "qemu", isolation: "emulated",
 		sandboxes: map[string]*box{}, runs: map[string]*run{}, keys: map[string]v1.KeyCreated{},
 		projects:  map[string]v1.Project{"default": {Name: "default", Sandboxes: 1, MemoryMb: 1024, DiskMb: 4096, CreatedAt: built}},
 		templates: map[string]v1.Template{"default": {Name: "default", Hash: strings.Repeat("ab", 32), SizeBytes: 700 << 20, BuiltAt: built, Goldens: []int{2}, Aliases: &[]string{"base"}}},
@@ -118,13 +120,19 @@ func read[T any](w http.ResponseWriter, r *http.Request) (T, bool) {
 	return v, true
 }
 
+// OnGVisor makes it claim that its machines are gVisor's. It is called before the first call.
+func (s *Server) OnGVisor() *Server {
+	s.driver, s.isolation = "gvisor", "gvisor"
+	return s
+}
+
 // GetHealth implements the API.
 func (s *Server) GetHealth(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }
 
 // GetInfo implements the API.
 func (s *Server) GetInfo(w http.ResponseWriter, _ *http.Request) {
 	answer(w, v1.Info{
-		Auth: true, Driver: "qemu", Isolation: "emulated", Node: "testnode", Region: "local",
+		Auth: true, Driver: s.driver, Isolation: s.isolation, Node: "testnode", Region: "local",
 		Pid: s.pid, StartedAt: time.Now().Add(-90 * time.Second), UptimeS: 90, Version: s.version,
 	})
 }
@@ -156,6 +164,10 @@ func (s *Server) CreateSandbox(w http.ResponseWriter, r *http.Request, _ v1.Crea
 	memory := valueOr(req.MemoryMb, sandbox.DefaultMemoryMB)
 	if memory < sandbox.MinMemoryMB {
 		fail(w, 400, "invalid_memory", "memory_mb must be 512 to 16384")
+		return
+	}
+	if i := valueOr(req.Isolation, "emulated"); i != "emulated" {
+		fail(w, 400, "isolation_unavailable", "the isolation of this server's sandboxes is emulated, not "+i)
 		return
 	}
 	like := v1.Sandbox{

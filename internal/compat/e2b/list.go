@@ -32,6 +32,7 @@ type listedSandbox struct {
 	State        string            `json:"state"`
 	EnvdVersion  string            `json:"envdVersion"`
 	VolumeMounts []struct{}        `json:"volumeMounts"`
+	Isolation    sandbox.Isolation `json:"isolation,omitempty"` // ours; the clients pass over it
 }
 
 // noEnd is when a sandbox ends that has no deadline: the clients expect one. It fits into what
@@ -45,6 +46,7 @@ func (s *Server) listed(sb sandbox.Sandbox) listedSandbox {
 		StartedAt: sb.CreatedAt.UTC(), EndAt: noEnd,
 		CPUCount: sb.Shape.VCPUs, MemoryMB: sb.Shape.MemoryMB, DiskSizeMB: sb.Shape.DiskMB,
 		Metadata: sb.Metadata, State: stateOf(sb), EnvdVersion: envdVersion, VolumeMounts: []struct{}{},
+		Isolation: sb.Isolation,
 	}
 	if out.Metadata == nil {
 		out.Metadata = map[string]string{}

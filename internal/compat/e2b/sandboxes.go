@@ -207,6 +207,8 @@ type startedSandbox struct {
 	EnvdToken    string  `json:"envdAccessToken"`
 	TrafficToken *string `json:"trafficAccessToken"`
 	Domain       *string `json:"domain"`
+	// Isolation is ours; the clients pass over it.
+	Isolation sandbox.Isolation `json:"isolation,omitempty"`
 }
 
 func (s *Server) started(sb sandbox.Sandbox) startedSandbox {
@@ -214,6 +216,7 @@ func (s *Server) started(sb sandbox.Sandbox) startedSandbox {
 	out := startedSandbox{
 		TemplateID: name, Alias: name, SandboxID: sb.ID.Alphanumeric(), ClientID: clientID,
 		EnvdVersion: envdVersion, EnvdToken: s.envdToken(sb.ID), Domain: s.domain(),
+		Isolation: sb.Isolation,
 	}
 	if sb.PrivatePorts {
 		token := s.trafficToken(sb.ID)

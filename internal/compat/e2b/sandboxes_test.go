@@ -47,7 +47,7 @@ func TestCreateOfBothGenerations(t *testing.T) {
 		if sb.IdleTimeout != 0 || sb.MaxLifetime != 0 || !sb.Deadline.ManualWake || sb.Deadline.Then != sandbox.AtEndDelete {
 			t.Errorf("%s: the record is %+v", c.body, sb)
 		}
-		if o["templateID"] != "base" || o["envdVersion"] != "0.6.3" || o["domain"] != "sandboxes.example.com" || o["clientID"] == "" ||
+		if o["templateID"] != "base" || o["envdVersion"] != "0.6.3" || o["domain"] != "sandboxes.example.com" || o["clientID"] == "" || o["isolation"] != "emulated" ||
 			len(o["envdAccessToken"].(string)) != 64 || o["trafficAccessToken"] != nil || !strings.HasPrefix(e.id(o), "i") {
 			t.Errorf("%s: the answer is %s", c.body, a.body)
 		}

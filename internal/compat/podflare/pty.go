@@ -292,6 +292,9 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request, err error, f func(i
 	w.WriteHeader(http.StatusNoContent)
 }
 
+// codeEnded is the error of a call to a run that has ended.
+const codeEnded = "failed_precondition"
+
 // inputPty types.
 func (s *Server) inputPty(w http.ResponseWriter, r *http.Request) {
 	var body struct {
@@ -310,7 +313,8 @@ func (s *Server) inputPty(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// resizePty tells a terminal its size.
+// resizePty tells a terminal its size. One that has ended is no error: the package's own example does
+// that when its program is quick.
 func (s *Server) resizePty(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Cols int `json:"cols"`
@@ -318,7 +322,11 @@ func (s *Server) resizePty(w http.ResponseWriter, r *http.Request) {
 	}
 	err := s.cfg.Decode(w, r, &body)
 	s.act(w, r, err, func(id sandbox.ID, run string) error {
-		return s.cfg.Control.Resize(r.Context(), s.cfg.Project(r), id, run, control.PtySize{Columns: body.Cols, Rows: body.Rows})
+		err := s.cfg.Control.Resize(r.Context(), s.cfg.Project(r), id, run, control.PtySize{Columns: body.Cols, Rows: body.Rows})
+		if e := (*sandbox.Error)(nil); errors.As(err, &e) && e.Code == codeEnded {
+			return nil
+		}
+		return err
 	})
 }
 

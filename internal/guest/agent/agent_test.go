@@ -48,7 +48,7 @@ func TestHostsWith(t *testing.T) {
 }
 
 func TestRefreshRefusesBadIdentity(t *testing.T) {
-	m := NewMachine(noExec{}, t.TempDir(), slog.New(slog.DiscardHandler))
+	m := NewMachine(noExec{}, virtualMachine{freezer{t.TempDir()}}, slog.New(slog.DiscardHandler))
 	for name, r := range map[string]*agentv1.RefreshRequest{
 		"short entropy":      {Entropy: make([]byte, 31)},
 		"long entropy":       {Entropy: make([]byte, 257)},
@@ -72,14 +72,14 @@ func TestFailedRefreshDoesNotThaw(t *testing.T) {
 	if err := errors.Join(os.WriteFile(frozen, []byte("1"), 0o644), os.WriteFile(filepath.Join(dir, "cgroup.events"), []byte("frozen 0\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	m := NewMachine(noExec{err: errors.New("broken")}, dir, slog.New(slog.DiscardHandler))
+	m := NewMachine(noExec{err: errors.New("broken")}, virtualMachine{freezer{dir}}, slog.New(slog.DiscardHandler))
 	if _, err := m.Refresh(t.Context(), &agentv1.RefreshRequest{Reseed: true}); err == nil {
 		t.Fatal("no error")
 	}
 	if got, _ := os.ReadFile(frozen); string(got) != "1" {
 		t.Fatalf("cgroup.freeze is %q", got)
 	}
-	m = NewMachine(noExec{}, dir, slog.New(slog.DiscardHandler))
+	m = NewMachine(noExec{}, virtualMachine{freezer{dir}}, slog.New(slog.DiscardHandler))
 	if _, err := m.Refresh(t.Context(), &agentv1.RefreshRequest{Reseed: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +357,7 @@ func TestAwaitUevent(t *testing.T) {
 
 // What is right already is left alone: each step of a hand-off counts.
 func TestRefreshLeavesAloneWhatIsRight(t *testing.T) {
-	m := NewMachine(noExec{}, t.TempDir(), slog.New(slog.DiscardHandler))
+	m := NewMachine(noExec{}, virtualMachine{freezer{t.TempDir()}}, slog.New(slog.DiscardHandler))
 	names := func(r *agentv1.RefreshRequest) string {
 		var all []string
 		for _, s := range m.refreshSteps(t.Context(), r) {

@@ -77,7 +77,8 @@ func limitGroups() error {
 	parseMeminfo(string(text), &m)
 	l := groupLimits(m.MemoryTotalBytes)
 	// The kernel counts with the memory of the boot, and may have more by now.
-	if err := raise("/proc/sys/kernel/threads-max", l.tasks+spareTasks+agentTasks); err != nil {
+	// gVisor has no such setting.
+	if err := raise("/proc/sys/kernel/threads-max", l.tasks+spareTasks+agentTasks); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, f := range []struct {
@@ -130,7 +131,7 @@ func raise(file string, value uint64) error {
 
 // FollowMemory gives the user's processes their share of what is plugged while
 // the machine runs, until ctx ends.
-func FollowMemory(ctx context.Context, logger *slog.Logger) error {
+func (virtualMachine) FollowMemory(ctx context.Context, logger *slog.Logger) error {
 	events, err := openUevents()
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func TestMessagesTakeWhatIsNoText(t *testing.T) {
 }
 
 func TestANameThatIsNoTextHidesNoDirectory(t *testing.T) {
-	machine := NewMachine(noExec{}, t.TempDir(), slog.New(slog.DiscardHandler))
+	machine := NewMachine(noExec{}, virtualMachine{freezer{t.TempDir()}}, slog.New(slog.DiscardHandler))
 	s := httptest.NewUnstartedServer(Handler(machine, noExec{}, agentv1connect.UnimplementedPortsHandler{}))
 	s.EnableHTTP2 = true
 	s.StartTLS()

@@ -32,9 +32,9 @@ type Executor interface {
 
 // Machine implements agentv1connect.MachineHandler.
 type Machine struct {
-	exec    Executor
-	freezer freezer
-	logger  *slog.Logger
+	exec     Executor
+	platform Platform
+	logger   *slog.Logger
 
 	// turn is held by what changes the machine as a whole, one at a time.
 	turn chan struct{}
@@ -47,10 +47,9 @@ type Machine struct {
 	syncing sync.WaitGroup
 }
 
-// NewMachine returns the service of the machine whose user processes are in
-// cgroup.
-func NewMachine(exec Executor, cgroup string, logger *slog.Logger) *Machine {
-	return &Machine{exec: exec, freezer: freezer{cgroup}, logger: logger, turn: make(chan struct{}, 1)}
+// NewMachine returns the service of this machine.
+func NewMachine(exec Executor, p Platform, logger *slog.Logger) *Machine {
+	return &Machine{exec: exec, platform: p, logger: logger, turn: make(chan struct{}, 1)}
 }
 
 // Close waits for what outlived its call.
@@ -122,8 +121,8 @@ func (m *Machine) refreshSteps(ctx context.Context, r *agentv1.RefreshRequest) [
 			steps = append(steps, step{name, run})
 		}
 	}
-	when(r.UnixNanos != 0, "set clock", func() error { return setClock(r.UnixNanos, r.AtMonotonicNanos) })
-	when(len(r.Entropy) > 0, "add entropy", func() error { return addEntropy(r.Entropy) })
+	when(r.UnixNanos != 0, "set clock", func() error { return m.platform.setClock(r.UnixNanos, r.AtMonotonicNanos) })
+	when(len(r.Entropy) > 0, "add entropy", func() error { return m.platform.addEntropy(r.Entropy) })
 	renamed := r.Hostname != "" && r.Hostname != m.hostname
 	when(renamed, "set hostname", func() error {
 		m.hostname = "" // until it is as a whole
@@ -143,7 +142,7 @@ func (m *Machine) refreshSteps(ctx context.Context, r *agentv1.RefreshRequest) [
 	})
 	when(len(r.CaBundle) > 0, "trust certificates", func() error { return trustCertificates("/", r.CaBundle) })
 	when(r.GrowDisk, "grow disk", func() error {
-		_, err := growDisk(r.DiskBytes)
+		_, err := m.platform.growDisk(r.DiskBytes)
 		return err
 	})
 	when(true, "renew what runs code", func() error {
@@ -163,7 +162,7 @@ func (m *Machine) Freeze(ctx context.Context, r *agentv1.FreezeRequest) (*agentv
 	}
 	defer unlock()
 	m.thawed = false
-	if err := m.freezer.freeze(ctx); err != nil {
+	if err := m.platform.freeze(ctx); err != nil {
 		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("freeze: %w", err))
 	}
 	if r.Sync {
@@ -184,7 +183,7 @@ func (m *Machine) Thaw(ctx context.Context, r *agentv1.ThawRequest) (*agentv1.Th
 	defer unlock()
 	if r.UnixNanos != 0 {
 		// A wrong clock is no reason to leave them frozen.
-		if err := setClock(r.UnixNanos, r.AtMonotonicNanos); err != nil {
+		if err := m.platform.setClock(r.UnixNanos, r.AtMonotonicNanos); err != nil {
 			m.logger.Error("set the clock for a thaw", "error", err)
 		}
 	}
@@ -195,7 +194,7 @@ func (m *Machine) Thaw(ctx context.Context, r *agentv1.ThawRequest) (*agentv1.Th
 }
 
 func (m *Machine) thaw(ctx context.Context) error {
-	if err := m.freezer.thaw(ctx); err != nil {
+	if err := m.platform.thaw(ctx); err != nil {
 		return err
 	}
 	m.thawed = true
@@ -233,7 +232,7 @@ func (m *Machine) GrowDisk(ctx context.Context, r *agentv1.GrowDiskRequest) (*ag
 		return nil, err
 	}
 	defer unlock()
-	size, err := growDisk(r.DiskBytes)
+	size, err := m.platform.growDisk(r.DiskBytes)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}

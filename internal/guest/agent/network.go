@@ -33,6 +33,10 @@ func setupNetwork(logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	return writeResolver()
+}
+
+func writeResolver() error {
 	return replaceFile("/etc/resolv.conf", []byte("nameserver "+layout.GatewayIP+"\n"), 0o644)
 }
 

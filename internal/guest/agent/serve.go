@@ -38,16 +38,12 @@ func Handler(machine *Machine, runs agentv1connect.ExecHandler, dial agentv1conn
 
 // Serve is the second half of stage 2: it answers the host on the agent's port
 // until ctx ends or the port fails.
-func Serve(ctx context.Context, runs Executor, logger *slog.Logger) error {
-	device, err := FindPort()
+func Serve(ctx context.Context, p Platform, runs Executor, logger *slog.Logger) error {
+	port, err := p.port()
 	if err != nil {
 		return err
 	}
-	port, err := wire.OpenPort(device)
-	if err != nil {
-		return err
-	}
-	machine := NewMachine(runs, UserCgroup, logger)
+	machine := NewMachine(runs, p, logger)
 	defer machine.Close()
 	dial := ports.New(layout.GuestIP)
 	defer dial.Close()

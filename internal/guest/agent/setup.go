@@ -15,35 +15,43 @@ import (
 
 // Setup is the first half of stage 2: it makes of a bare root filesystem a
 // machine in which programs can run.
-func Setup(logger *slog.Logger) error {
+func Setup(p Platform, logger *slog.Logger) error {
 	unix.Umask(0o022)
-	return runSteps([]step{
-		{"mount filesystems", mountFilesystems},
-		{"make device links", linkDevices},
-		{"make cgroups", makeCgroups},
-		{"set limits", setLimits},
-		{"set hostname", setInitialHostname},
-		{"bring up network", func() error { return setupNetwork(logger) }},
-	})
+	return runSteps(p.setup(logger))
 }
+
+const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+
+// mountCgroups mounts the cgroups of version 2. gVisor knows fewer options.
+func mountCgroups(options string) error {
+	return mountPoint{"cgroup2", cgroupRoot, "cgroup2", quiet, options}.mount()
+}
+
+var sharedMemory = mountPoint{"tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"}
 
 func mountFilesystems() error {
 	// As service managers do: container engines expect a shared root.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("share the root mount: %w", err)
 	}
-	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	for _, m := range []mountPoint{
 		{"devpts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "gid=5,mode=0620,ptmxmode=0666"},
-		{"tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
-		{"cgroup2", cgroupRoot, "cgroup2", quiet, "nsdelegate,memory_recursiveprot"},
+		sharedMemory,
 	} {
 		if err := m.mount(); err != nil {
 			return err
 		}
 	}
+	if err := mountCgroups("nsdelegate,memory_recursiveprot"); err != nil {
+		return err
+	}
 	// Nice to have; a kernel may lack it.
 	_ = mountPoint{"mqueue", "/dev/mqueue", "mqueue", quiet, ""}.mount()
+	return makeDirectories()
+}
+
+// makeDirectories makes what a service manager makes at its start.
+func makeDirectories() error {
 	for path, mode := range map[string]os.FileMode{
 		"/run/lock": 0o777 | os.ModeSticky,
 		"/run/user": 0o755,
@@ -73,11 +81,11 @@ func linkDevices() error {
 
 func setLimits() error {
 	// By package syscall, which then does not reset it in children.
-	files := syscall.Rlimit{Cur: 65536, Max: 1 << 20}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		return err
-	}
-	// Let every user ping, as desktop distributions do.
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 65536, Max: 1 << 20})
+}
+
+// allowPing lets every user ping, as desktop distributions do.
+func allowPing() error {
 	err := os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

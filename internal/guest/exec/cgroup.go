@@ -46,7 +46,7 @@ func (s *Service) startInCgroup(cmd *exec.Cmd) (_ *reap.Process, notice string, 
 	switch {
 	case count(s.cfg.MainCgroup, "pids.events", "max") > 0 && !tasksLeft(s.cfg.MainCgroup):
 		notice = tasksNotice
-	case s.oom.read() > 0 && memoryFree(s.cfg.MainCgroup) < spareMemory:
+	case s.oom.read() > 0 && s.memoryFree() < spareMemory:
 		notice = memoryNotice
 	default:
 		again := copyOf(cmd)
@@ -112,13 +112,21 @@ func tasksLeft(group string) bool {
 	return err != nil || current+spareTasks <= limit
 }
 
-// memoryFree returns how much memory a group can still get, in bytes: what is
+// memoryFree returns how much memory the main group can still get, in bytes: what is
 // below its limit and what the kernel can take back from it. Where there is no limit
-// it is enough.
-func memoryFree(group string) int64 {
+// it is enough. gVisor tells only what the machine has.
+func (s *Service) memoryFree() int64 {
+	group := s.cfg.MainCgroup
 	limit, err := number(group, "memory.max")
 	if err != nil {
 		return spareMemory
+	}
+	if _, err := os.Stat(filepath.Join(group, "memory.stat")); err != nil {
+		available, err := memoryAvailable(s.cfg.Meminfo)
+		if err != nil {
+			return spareMemory
+		}
+		return available - spareMemory
 	}
 	for _, name := range []string{"anon", "shmem", "kernel"} { // what cannot be written anywhere
 		limit -= int64(count(group, "memory.stat", name))

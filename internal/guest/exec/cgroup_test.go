@@ -86,17 +86,26 @@ func TestMainGroupIsPassedByWhileItsMemoryIsFull(t *testing.T) {
 
 func TestMemoryFreeCountsWhatCannotBeTakenBack(t *testing.T) {
 	dir := t.TempDir()
+	s := &Service{cfg: Config{MainCgroup: dir, Meminfo: filepath.Join(dir, "meminfo")}}
 	write := func(name, text string) { t.Helper(); writeFile(t, filepath.Join(dir, name), text) }
-	if got := memoryFree(dir); got < spareMemory {
+	if got := s.memoryFree(); got < spareMemory {
 		t.Errorf("a group without files has %d bytes free", got)
 	}
 	write("memory.max", "max\n")
 	write("memory.stat", "anon 500\nfile 7000\nkernel 200\nshmem 100\nslab_reclaimable 50\nanon_thp 400\n")
-	if got := memoryFree(dir); got < spareMemory {
+	if got := s.memoryFree(); got < spareMemory {
 		t.Errorf("a group without a limit has %d bytes free", got)
 	}
 	write("memory.max", "1000\n")
-	if got := memoryFree(dir); got != 1000-500-200-100+50 {
+	if got := s.memoryFree(); got != 1000-500-200-100+50 {
+		t.Errorf("%d bytes free", got)
+	}
+	// A kernel that does not account memory by groups.
+	if err := os.Remove(filepath.Join(dir, "memory.stat")); err != nil {
+		t.Fatal(err)
+	}
+	write("meminfo", "MemTotal: 1000000 kB\nMemAvailable: 100000 kB\n")
+	if got := s.memoryFree(); got != 100000<<10-spareMemory {
 		t.Errorf("%d bytes free", got)
 	}
 }

@@ -188,6 +188,7 @@ func (s *Service) CreateContext(ctx context.Context, req *agentv1.CreateContextR
 			return nil, precondition("%s is not a directory", cwd)
 		}
 	}
+	s.awaitMemory(ctx, l)
 	r, err := s.contexts.add(id, l, cwd, false)
 	if err != nil {
 		return nil, err

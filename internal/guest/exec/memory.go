@@ -1,10 +1,12 @@
 package exec
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 )
@@ -15,22 +17,44 @@ const memoryLeft = 64 << 20
 
 // checkMemory refuses an interpreter that the machine has no room for, beside those that are starting.
 func (c *contexts) checkMemory(l *language) error {
-	available, err := memoryAvailable(c.s.cfg.Meminfo)
-	if err != nil {
-		return err
-	}
 	needed := l.memory + memoryLeft
 	for _, r := range c.order {
 		if r != c.first && !r.settled() {
 			needed += r.lang.memory
 		}
 	}
-	if available >= needed {
-		return nil
+	available, err := memoryAvailable(c.s.cfg.Meminfo)
+	if err != nil || available >= needed {
+		return err
 	}
 	return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf(
 		"the sandbox has %d MB of memory left, and an interpreter of %s needs %d MB; remove a context, or give the sandbox more memory",
 		available>>20, l.name, needed>>20))
+}
+
+// What has been given up is available a moment later.
+const (
+	memoryWait = time.Second
+	memoryLook = 20 * time.Millisecond
+)
+
+// awaitMemory gives memory a moment to become enough for an interpreter.
+func (s *Service) awaitMemory(ctx context.Context, l *language) {
+	ctx, cancel := context.WithTimeout(ctx, memoryWait)
+	defer cancel()
+	look := time.NewTicker(memoryLook)
+	defer look.Stop()
+	for {
+		available, err := memoryAvailable(s.cfg.Meminfo)
+		if err != nil || available >= l.memory+memoryLeft {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // settled says that the context's interpreter has taken what memory it takes to start.

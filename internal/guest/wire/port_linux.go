@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -96,3 +97,25 @@ func (v *virtioPort) Write(p []byte) (int, error) {
 	}
 	return n, errors.Join(failure, err)
 }
+
+// pipes are two descriptors, each for one direction.
+type pipes struct {
+	in, out *os.File
+}
+
+// OpenPipes makes a Port of the descriptors of two pipes, which it owns. The other ends may be closed and
+// opened again, if somebody keeps each pipe open meanwhile: the end of one is an error.
+func OpenPipes(in, out int) (Port, error) {
+	for _, fd := range []int{in, out} {
+		if err := unix.SetNonblock(fd, true); err != nil { // so that the poller takes it
+			return nil, errors.Join(fmt.Errorf("open the agent's stream: %w", err), unix.Close(in), unix.Close(out))
+		}
+	}
+	return &pipes{os.NewFile(uintptr(in), "agent-in"), os.NewFile(uintptr(out), "agent-out")}, nil
+}
+
+func (p *pipes) Read(b []byte) (int, error)         { return p.in.Read(b) }
+func (p *pipes) Write(b []byte) (int, error)        { return p.out.Write(b) }
+func (p *pipes) SetReadDeadline(t time.Time) error  { return p.in.SetReadDeadline(t) }
+func (p *pipes) SetWriteDeadline(t time.Time) error { return p.out.SetWriteDeadline(t) }
+func (p *pipes) Close() error                       { return errors.Join(p.in.Close(), p.out.Close()) }

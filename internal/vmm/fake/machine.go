@@ -124,6 +124,9 @@ func newMachine(h *Host, c vmm.Config, g *Guest) *Machine {
 // PID is a number that no process has.
 func (m *Machine) PID() int { return m.pid }
 
+// Isolation is the driver's.
+func (m *Machine) Isolation() sandbox.Isolation { return sandbox.IsolationEmulated }
+
 // Instance is the machine's instance id.
 func (m *Machine) Instance() sandbox.InstanceID { return m.cfg.Instance }
 

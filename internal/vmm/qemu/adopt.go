@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"ramet.dev/ramet/internal/vmm"
+	"ramet.dev/ramet/internal/vmm/console"
 )
 
 // Adopt implements vmm.Driver. The process is the recorded one if it has the
@@ -51,16 +52,16 @@ func (d *Driver) reopen(c vmm.Config, rec record) (*Machine, error) {
 	if gone, err := rec.isGone(); err != nil || gone {
 		return nil, errors.Join(err, vmm.ErrGone)
 	}
-	con, err := openConsole(c.Dir, d.cfg.ConsoleBytes)
+	con, err := console.Open(c.Dir, d.cfg.ConsoleBytes)
 	if err != nil {
 		return nil, err
 	}
 	m, err := d.newMachine(c, rec, rec.PID, con)
 	if err != nil {
-		return nil, errors.Join(err, vmm.ErrGone, con.abandon())
+		return nil, errors.Join(err, vmm.ErrGone, con.Abandon())
 	}
 	fail := func(err error) (*Machine, error) {
-		return nil, errors.Join(err, con.abandon(), m.pidfd.Close())
+		return nil, errors.Join(err, con.Abandon(), m.pidfd.Close())
 	}
 	if gone, err := rec.isGone(); err != nil || gone {
 		return fail(errors.Join(err, vmm.ErrGone))

@@ -39,7 +39,7 @@ func (d *Driver) linkLayers(snapDir, dir string, layers []snapshot.File) error {
 		if err != nil {
 			return fmt.Errorf("open disk layer: %w", err)
 		}
-		err = d.verified.check(f, l)
+		err = d.verified.Check(f, l)
 		if err := errors.Join(err, f.Close()); err != nil {
 			return err
 		}

@@ -25,7 +25,9 @@ import (
 
 	"ramet.dev/ramet/internal/durable"
 	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
+	"ramet.dev/ramet/internal/vmm/cgroup"
 )
 
 // Defaults of a Config.
@@ -35,6 +37,14 @@ const (
 	DefaultConsoleBytes = 64 << 10
 	// connectTimeout bounds how long a fresh QEMU may take until its monitor answers.
 	connectTimeout = 30 * time.Second
+)
+
+// Limits of a machine's cgroup. The memory limit is the guest's memory and
+// room for QEMU itself and for what a guest may plug beyond its size; it is there
+// to contain a broken QEMU, not the guest.
+const (
+	overheadMB = 768
+	maxTasks   = 256
 )
 
 // Config is what a Driver needs.
@@ -71,8 +81,8 @@ type Driver struct {
 	log      *slog.Logger
 	uids     *uidPool
 	goldens  goldens
-	verified verifiedFiles
-	cgroups  cgroups
+	verified snapshot.Verified
+	cgroups  cgroup.Groups
 
 	vendor, cpu string // of the host
 	tsc         int64  // kHz
@@ -138,12 +148,14 @@ func New(cfg Config) (*Driver, error) {
 	}
 	d.vendor, d.cpu = hostCPU()
 	d.tsc = hostTSC()
-	d.cgroups = findCgroups(cgroupRoot, cfg.Cgroup)
+	d.cgroups = cgroup.Find(cgroup.Root, cfg.Cgroup, cgroup.Room{OverheadMB: overheadMB, MaxTasks: maxTasks})
 	return d, nil
 }
 
 // Name is "qemu".
-func (d *Driver) Name() string { return "qemu" }
+func (d *Driver) Name() string { return driverName }
+
+const driverName = "qemu"
 
 // Version is that of the host's QEMU, as it is installed now.
 func (d *Driver) Version() string { return d.version.now().String() }
@@ -153,7 +165,11 @@ func (d *Driver) Version() string { return d.version.now().String() }
 func (d *Driver) Isolation() sandbox.Isolation {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.accel == "kvm" {
+	return isolationOf(d.accel)
+}
+
+func isolationOf(accel string) sandbox.Isolation {
+	if accel == "kvm" {
 		return sandbox.IsolationKVM
 	}
 	return sandbox.IsolationEmulated

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"ramet.dev/ramet/internal/vmm/process"
 )
 
 // killUID kills every process of a machine's uid and waits until they are
@@ -13,7 +15,7 @@ import (
 // started just before its pid could be recorded.
 func killUID(ctx context.Context, uid int) error {
 	for {
-		pids, err := processesOf(uid)
+		pids, err := process.OfUID(uid)
 		if err != nil || len(pids) == 0 {
 			return err
 		}
@@ -26,7 +28,7 @@ func killUID(ctx context.Context, uid int) error {
 }
 
 func killPID(ctx context.Context, pid, uid int) error {
-	f, err := openPidfd(pid)
+	f, err := process.Open(pid)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
 	}
@@ -38,26 +40,10 @@ func killPID(ctx context.Context, pid, uid int) error {
 	if still, err := hasUID(pid, uid); err != nil || !still {
 		return err
 	}
-	if err := signalPidfd(f, unix.SIGKILL); err != nil {
+	if err := process.Signal(f, unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill process %d: %w", pid, err)
 	}
-	return waitContext(ctx, func() error { return waitPidfd(f) }, func() { f.Close() })
-}
-
-// waitContext runs wait and returns when it does, or when the context ends;
-// then it calls stop, which must make wait return.
-func waitContext(ctx context.Context, wait func() error, stop func()) error {
-	type outcome struct{ err error }
-	done := make(chan outcome, 1)
-	go func() { done <- outcome{wait()} }()
-	select {
-	case o := <-done:
-		return o.err
-	case <-ctx.Done():
-		stop()
-		<-done
-		return context.Cause(ctx)
-	}
+	return process.WaitContext(ctx, func() error { return process.Wait(f) }, func() { f.Close() })
 }
 
 func hasUID(pid, uid int) (bool, error) {

@@ -154,6 +154,10 @@ func (d *Driver) remember(p KVMProbe) error {
 	return nil
 }
 
+// HasKVM says whether machines could open the device. That a kernel boots under it is another question, see
+// Driver.ProbeKVM.
+func HasKVM() bool { return kvmMissing() == "" }
+
 // kvmMissing says why machines cannot even open the device, or nothing.
 func kvmMissing() string {
 	var st unix.Stat_t
@@ -217,7 +221,7 @@ func (m *Machine) probeBoot(ctx context.Context) (usable bool, reason string, er
 	stop := context.AfterFunc(m.life, cancel)
 	defer stop()
 	switch {
-	case m.console.waitFor(wait, probeLine):
+	case m.console.WaitFor(wait, probeLine):
 		return true, "a kernel boots under KVM", nil
 	case ctx.Err() != nil:
 		return false, "", context.Cause(ctx)

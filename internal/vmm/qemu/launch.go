@@ -14,6 +14,9 @@ import (
 
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/vmm/qemu/qmp"
+
+	"ramet.dev/ramet/internal/vmm/console"
+	"ramet.dev/ramet/internal/vmm/process"
 )
 
 // firstFD is the number of the first extra descriptor in a child.
@@ -49,7 +52,7 @@ func dupFile(f *os.File) (*os.File, error) {
 // launch starts the process, as a stranger: a uid of its own, a session of
 // its own (the server's signals and its end do not reach it), an empty environment.
 func (s *start) launch(context.Context) error {
-	stderr, err := writerFor(s.cfg.Dir, stderrName)
+	stderr, err := console.WriterFor(s.cfg.Dir, console.MonitorName)
 	if err != nil {
 		return err
 	}
@@ -90,11 +93,11 @@ func (s *start) launch(context.Context) error {
 // settle finishes what can only be done to a running process. The guest does
 // not run yet.
 func (s *start) settle(pid int) error {
-	st, err := readStat(pid)
+	st, err := process.ReadStat(pid)
 	if err != nil {
 		return fmt.Errorf("look at the new process: %w", err)
 	}
-	boot, err := bootID()
+	boot, err := process.BootID()
 	if err != nil {
 		return err
 	}
@@ -106,7 +109,7 @@ func (s *start) settle(pid int) error {
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(oomScore)), 0); err != nil {
 		return fmt.Errorf("set the machine's oom score: %w", err)
 	}
-	if err := s.d.cgroups.place(s.rec.UID, pid, s.cfg.Shape); err != nil {
+	if err := s.d.cgroups.Place(strconv.Itoa(s.rec.UID), s.cfg.Shape, pid); err != nil {
 		s.d.log.Debug("the machine has no cgroup of its own", "instance", s.cfg.Instance, "err", err)
 	}
 	if s.cfg.Background { // threads that it makes later inherit it

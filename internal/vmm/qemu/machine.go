@@ -8,13 +8,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/vmm"
+	"ramet.dev/ramet/internal/vmm/console"
+	"ramet.dev/ramet/internal/vmm/process"
 	"ramet.dev/ramet/internal/vmm/qemu/qmp"
 )
 
@@ -30,7 +34,7 @@ type Machine struct {
 	log     loggerWith
 	pid     int
 	pidfd   *os.File
-	console *console
+	console *console.Console
 	qmp     *qmp.Client
 	// memory is the boot memory's file; base counts the driver's golden, and is
 	// nil for a golden machine, whose memory is its own.
@@ -77,8 +81,8 @@ func (e *ExitError) Error() string {
 // Unwrap makes it a vmm.ErrGone.
 func (e *ExitError) Unwrap() error { return vmm.ErrGone }
 
-func (d *Driver) newMachine(c vmm.Config, rec record, pid int, con *console) (*Machine, error) {
-	f, err := openPidfd(pid)
+func (d *Driver) newMachine(c vmm.Config, rec record, pid int, con *console.Console) (*Machine, error) {
+	f, err := process.Open(pid)
 	if err != nil {
 		return nil, err
 	}
@@ -99,22 +103,22 @@ func (m *Machine) watch() {
 	m.life = life
 	go func() {
 		defer close(m.done)
-		werr := waitPidfd(m.pidfd)
+		werr := process.Wait(m.pidfd)
 		end()
 		var errs []error
 		if werr != nil && m.released.Load() {
 			m.err = errReleased
-			errs = append(errs, m.console.abandon())
+			errs = append(errs, m.console.Abandon())
 		} else {
 			m.err = m.exitError(werr)
-			errs = append(errs, m.console.finish())
+			errs = append(errs, m.console.Finish())
 		}
 		if err := m.pidfd.Close(); !errors.Is(err, os.ErrClosed) {
 			errs = append(errs, err)
 		}
 		var exit *ExitError
 		if errors.As(m.err, &exit) {
-			exit.Stderr = m.console.stderr()
+			exit.Stderr = m.console.Stderr()
 		}
 		m.hangUp()
 		m.mu.Lock()
@@ -185,13 +189,20 @@ func (m *Machine) pidfdReadable() bool {
 	exited := true
 	rc, err := m.pidfd.SyscallConn()
 	if err == nil {
-		err = rc.Control(func(fd uintptr) { exited = pidfdExited(int(fd)) })
+		err = rc.Control(func(fd uintptr) { exited = process.Exited(int(fd)) })
 	}
 	return err != nil || exited
 }
 
 // PID is the process's id.
 func (m *Machine) PID() int { return m.pid }
+
+// Isolation is that of the accelerator that the machine runs with.
+func (m *Machine) Isolation() sandbox.Isolation {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return isolationOf(m.rec.Accel)
+}
 
 // Done is closed when the process has ended.
 func (m *Machine) Done() <-chan struct{} { return m.done }
@@ -281,7 +292,7 @@ func (m *Machine) dial(ctx context.Context, name string, slot *net.Conn) (net.Co
 // Kill ends the process at once and waits until it is gone.
 func (m *Machine) Kill(ctx context.Context) error {
 	// The pidfd is closed once the process has ended.
-	if err := signalPidfd(m.pidfd, unix.SIGKILL); err != nil && m.life.Err() == nil {
+	if err := process.Signal(m.pidfd, unix.SIGKILL); err != nil && m.life.Err() == nil {
 		return fmt.Errorf("kill machine: %w", err)
 	}
 	select {
@@ -308,6 +319,6 @@ func (m *Machine) destroy() error {
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
 	err := m.Kill(ctx)
-	m.d.cgroups.remove(m.rec.UID)
+	m.d.cgroups.Remove(strconv.Itoa(m.rec.UID))
 	return err
 }

@@ -57,7 +57,7 @@ func (m *Machine) ResizeMemory(ctx context.Context, mb int) error {
 	if err := m.updateRecord(func(r *record) { r.PlugMB = max(r.PlugMB, int(want>>20)) }); err != nil {
 		return err
 	}
-	if err := m.d.cgroups.allowMemory(uid, mb); err != nil {
+	if err := m.d.cgroups.AllowMemory(strconv.Itoa(uid), mb); err != nil {
 		m.log.warn("raise the memory limit", err)
 	}
 	if err := m.run(ctx, "qom-set", map[string]any{"path": "/machine/peripheral/" + plugDeviceID, "property": "requested-size", "value": want}, nil); err != nil {

@@ -42,7 +42,7 @@ func (m *Machine) SetBackground(on bool) error {
 	m.mu.Lock()
 	uid, vcpus := m.rec.UID, m.rec.VCPUs
 	m.mu.Unlock()
-	if err := m.d.cgroups.weigh(uid, vcpus, on); err != nil {
+	if err := m.d.cgroups.Weigh(strconv.Itoa(uid), vcpus, on); err != nil {
 		m.d.log.Debug("the machine's cgroup keeps its weight", "pid", m.pid, "err", err)
 	}
 	return nil

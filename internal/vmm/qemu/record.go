@@ -11,6 +11,8 @@ import (
 
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/snapshot"
+
+	"ramet.dev/ramet/internal/vmm/process"
 )
 
 // The files of an instance directory. The directory and all in it but the
@@ -20,9 +22,6 @@ const (
 	qmpName     = "qmp.sock"
 	agentName   = "agent.sock"
 	networkName = "net.sock"
-	consoleName = "console.fifo"
-	stderrName  = "stderr.fifo"
-	consoleLog  = "console.log"
 	layerPrefix = "disk"
 	layerSuffix = ".qcow2"
 )
@@ -30,6 +29,7 @@ const (
 // record is what a later process needs to take the machine over, or to clean
 // up after it. It is written before the process starts and again after.
 type record struct {
+	Driver    string             `json:"driver,omitempty"` // earlier servers had one driver, and did not name it
 	Instance  sandbox.InstanceID `json:"instance"`
 	CreatedAt time.Time          `json:"created_at"`
 	UID       int                `json:"uid"`
@@ -101,14 +101,14 @@ func (r record) isGone() (bool, error) {
 	if r.PID == 0 {
 		return true, nil
 	}
-	boot, err := bootID()
+	boot, err := process.BootID()
 	if err != nil {
 		return false, err
 	}
 	if boot != r.BootID {
 		return true, nil
 	}
-	st, err := readStat(r.PID)
+	st, err := process.ReadStat(r.PID)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 )
 
@@ -27,7 +28,7 @@ func (d *Driver) Remove(ctx context.Context, dir string) error {
 		if err := killUID(ctx, uid); err != nil {
 			return fmt.Errorf("remove machine %s: %w", filepath.Base(dir), err)
 		}
-		d.cgroups.remove(uid)
+		d.cgroups.Remove(strconv.Itoa(uid))
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove machine %s: %w", filepath.Base(dir), err)

@@ -355,9 +355,9 @@ func (s *saving) finishLayer(l *snapshot.File) error {
 		return err
 	}
 	if l.SHA256 != "" {
-		err = s.m.d.verified.check(f, *l)
+		err = s.m.d.verified.Check(f, *l)
 	} else {
-		*l, err = s.m.d.verified.sum(f)
+		*l, err = s.m.d.verified.Sum(f)
 	}
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
+	"ramet.dev/ramet/internal/vmm/console"
 )
 
 // start is one machine on its way up. Its steps are in order; each pushes what
@@ -28,7 +29,7 @@ type start struct {
 	memory   *os.File // boot memory; the driver's when base is set
 	base     *golden  // nil for a golden machine
 	give     fdTable  // what QEMU inherits
-	console  *console
+	console  *console.Console
 	m        *Machine
 	// undead says that the process could not be ended: its uid stays taken.
 	undead bool
@@ -93,6 +94,7 @@ func (d *Driver) newStart(c vmm.Config, accel string) *start {
 	c.Dir = filepath.Clean(c.Dir)
 	s := &start{d: d, cfg: c}
 	s.rec = record{
+		Driver:   driverName,
 		Instance: c.Instance, CreatedAt: time.Now().UTC(), Golden: c.Golden,
 		Accel: accel, CPUModel: d.cpuModel(accel), QEMUVersion: d.version.now().String(), VCPUs: c.Shape.VCPUs,
 	}
@@ -319,7 +321,7 @@ func (s *start) resolveBase() (string, *snapshot.File, error) {
 }
 
 func (s *start) attachSockets(context.Context) error {
-	c, err := openConsole(s.cfg.Dir, s.d.cfg.ConsoleBytes)
+	c, err := console.Open(s.cfg.Dir, s.d.cfg.ConsoleBytes)
 	if err != nil {
 		return err
 	}
@@ -328,9 +330,9 @@ func (s *start) attachSockets(context.Context) error {
 		if s.m != nil {
 			return nil // it ends with the machine
 		}
-		return c.abandon()
+		return c.Abandon()
 	})
-	w, err := writerFor(s.cfg.Dir, consoleName)
+	w, err := console.WriterFor(s.cfg.Dir, console.GuestName)
 	if err != nil {
 		return err
 	}

@@ -1,16 +1,15 @@
 package qemu
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/snapshot"
+
+	"ramet.dev/ramet/internal/vmm/process"
 )
 
 // Stats implements vmm.Machine. OwnPages counts the boot memory only: what is
@@ -20,12 +19,12 @@ func (m *Machine) Stats() (sandbox.MachineStats, error) {
 		return sandbox.MachineStats{}, err
 	}
 	var s sandbox.MachineStats
-	st, err := readStat(m.pid)
+	st, err := process.ReadStat(m.pid)
 	if err != nil {
 		return s, fmt.Errorf("machine statistics: %w", err)
 	}
 	s.CPUTime = st.CPU
-	if s.PSSBytes, err = pss(m.pid); err != nil {
+	if s.PSSBytes, err = process.PSS(m.pid); err != nil {
 		return s, fmt.Errorf("machine statistics: %w", err)
 	}
 	boot, err := m.bootRange()
@@ -48,24 +47,4 @@ func (m *Machine) Stats() (sandbox.MachineStats, error) {
 	}
 	s.DiskBytes = info.Sys().(*syscall.Stat_t).Blocks * 512
 	return s, nil
-}
-
-// pss reads a process's proportional set size, in bytes.
-func pss(pid int) (int64, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	s := bufio.NewScanner(f)
-	for s.Scan() {
-		if v, ok := strings.CutPrefix(s.Text(), "Pss:"); ok {
-			kb, err := strconv.ParseInt(strings.Fields(v)[0], 10, 64)
-			return kb << 10, err
-		}
-	}
-	if err := s.Err(); err != nil {
-		return 0, err
-	}
-	return 0, fmt.Errorf("process %d has no set size", pid)
 }

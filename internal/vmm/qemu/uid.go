@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ramet.dev/ramet/internal/sandbox"
+
+	"ramet.dev/ramet/internal/vmm/process"
 )
 
 // uidPool hands out one uid per machine: two machines under one uid could read
@@ -107,7 +109,7 @@ func (p *uidPool) reclaim() error {
 		if _, err := os.Stat(string(dir)); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		pids, err := processesOf(uid)
+		pids, err := process.OfUID(uid)
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,8 @@ import (
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
+	"ramet.dev/ramet/internal/vmm/console"
+	"ramet.dev/ramet/internal/vmm/process"
 )
 
 func TestCreateOverlay(t *testing.T) {
@@ -71,72 +73,6 @@ func TestUIDPool(t *testing.T) {
 	}
 }
 
-func TestConsole(t *testing.T) {
-	dir := t.TempDir()
-	const limit = 1000
-	c, err := openConsole(dir, limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := writerFor(dir, consoleName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := writerFor(dir, stderrName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 100 {
-		if _, err := w.WriteString(strings.Repeat("x", 100) + "\n"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := w.WriteString("the \x1b[31mend\xff\n"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.WriteString("qemu: \n complaint\n"); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if !c.waitFor(ctx, "end") {
-		t.Error("the end did not come")
-	}
-	over, stop := context.WithCancel(ctx)
-	stop()
-	if c.waitFor(over, "never") {
-		t.Error("found what was not written")
-	}
-	if err := errors.Join(w.Close(), e.Close(), c.finish()); err != nil {
-		t.Fatal(err)
-	}
-	s := c.String()
-	if len(s) > 2*limit+10 || !strings.Contains(s, "the [31mend?\n") || !strings.Contains(s, "complaint") || strings.Contains(s, "\x1b") {
-		t.Errorf("console %q", s)
-	}
-	if c.stderr() != "qemu: complaint" {
-		t.Errorf("stderr %q", c.stderr())
-	}
-	c.errs = []byte(strings.Repeat("x", 5000) + " last")
-	if s := c.stderr(); len(s) > maxComplaint || !strings.HasSuffix(s, "x last") {
-		t.Errorf("stderr of %d bytes", len(s))
-	}
-	st, err := os.Stat(filepath.Join(dir, consoleLog))
-	if err != nil || st.Size() > 2*limit {
-		t.Errorf("log: %d bytes, %v", st.Size(), err)
-	}
-	again, err := openConsole(dir, limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(again.String(), "end") {
-		t.Error("a later process does not see the log")
-	}
-	if err := again.finish(); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestParsers(t *testing.T) {
 	v, err := parseVersion("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\n")
 	if err != nil || v.String() != "7.2.22" || !v.atLeast(7, 2) || v.atLeast(8, 2) {
@@ -145,12 +81,12 @@ func TestParsers(t *testing.T) {
 	if _, err := parseVersion("nonsense"); err == nil {
 		t.Error("nonsense has a version")
 	}
-	st, err := parseStat([]byte("12 (a ) b) S 1 1 1 0 -1 4194560 1 2 3 4 100 50 0 0 20 0 1 0 777 1 1"))
+	st, err := process.ParseStat([]byte("12 (a ) b) S 1 1 1 0 -1 4194560 1 2 3 4 100 50 0 0 20 0 1 0 777 1 1"))
 	if err != nil || st.State != 'S' || st.StartTime != 777 || st.CPU != 1500*time.Millisecond {
 		t.Errorf("stat %+v, %v", st, err)
 	}
 	for _, bad := range []string{"", "1 (x", "1 (x) S 1", "1 (x) S a b c d e f g h i j k l m n o p q r s t"} {
-		if _, err := parseStat([]byte(bad)); err == nil {
+		if _, err := process.ParseStat([]byte(bad)); err == nil {
 			t.Errorf("%q is a status", bad)
 		}
 	}
@@ -277,11 +213,11 @@ func TestFits(t *testing.T) {
 }
 
 func TestRecordOfAnotherProcess(t *testing.T) {
-	boot, err := bootID()
+	boot, err := process.BootID()
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := readStat(os.Getpid())
+	st, err := process.ReadStat(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,8 +268,8 @@ func TestTSCOfABusyHost(t *testing.T) {
 	}
 }
 
-// process runs a program as a machine's uid until the test ends.
-func process(t *testing.T, uid int) *exec.Cmd {
+// startProcess runs a program as a machine's uid until the test ends.
+func startProcess(t *testing.T, uid int) *exec.Cmd {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to start a process as somebody else")
@@ -389,12 +325,12 @@ func TestRemoveTwiceAtOnce(t *testing.T) {
 	if got, err := pool.take(next); err != nil || got != uid {
 		t.Fatalf("the next machine has uid %d, %v; this test wants %d", got, err, uid)
 	}
-	stranger := process(t, uid)
+	stranger := startProcess(t, uid)
 	first()
 	if err := <-second; err != nil {
 		t.Fatal(err)
 	}
-	if st, err := readStat(stranger.Process.Pid); err != nil || st.State == 'Z' {
+	if st, err := process.ReadStat(stranger.Process.Pid); err != nil || st.State == 'Z' {
 		t.Errorf("the process of another machine was killed: %c, %v", st.State, err)
 	}
 	if got, err := pool.taken(next); err != nil || got != uid {
@@ -460,11 +396,11 @@ func TestFailedStartKeepsTheUIDOfAProcessThatLives(t *testing.T) {
 // TestFailedStartTellsWhatTheMachineSaid has a console and QEMU's own errors.
 func TestFailedStartTellsWhatTheMachineSaid(t *testing.T) {
 	dir := t.TempDir()
-	c, err := openConsole(dir, 1000)
+	c, err := console.Open(dir, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := writerFor(dir, stderrName)
+	w, err := console.WriterFor(dir, console.MonitorName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -472,7 +408,7 @@ func TestFailedStartTellsWhatTheMachineSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &start{d: &Driver{}, cfg: vmm.Config{Dir: dir}, console: c}
-	s.onFail(func() error { return errors.Join(w.Close(), c.finish()) })
+	s.onFail(func() error { return errors.Join(w.Close(), c.Finish()) })
 	boom := errors.New("boom")
 	err = s.fail("connect", boom)
 	var said *vmm.StartError
@@ -495,7 +431,7 @@ func TestKillUIDIsDoneWithAProcessThatNobodyReaps(t *testing.T) {
 	if err := killUID(ctx, uid); err != nil {
 		t.Fatal(err)
 	}
-	if pids, err := processesOf(uid); err != nil || len(pids) != 0 {
+	if pids, err := process.OfUID(uid); err != nil || len(pids) != 0 {
 		t.Errorf("left: %v, %v", pids, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"ramet.dev/ramet/internal/snapshot"
@@ -116,7 +117,7 @@ func (s *start) checkWaiting(context.Context) error {
 	if now := s.d.version.now().String(); now != s.rec.QEMUVersion {
 		return fmt.Errorf("the waiting process is of QEMU %s: %w", s.rec.QEMUVersion, vmm.ErrGone)
 	}
-	if err := s.d.cgroups.allowMemory(s.rec.UID, s.cfg.Shape.MemoryMB); err != nil {
+	if err := s.d.cgroups.AllowMemory(strconv.Itoa(s.rec.UID), s.cfg.Shape.MemoryMB); err != nil {
 		s.m.log.warn("raise the memory limit", err)
 	}
 	return nil

@@ -1,7 +1,9 @@
 package vmmtest
 
 import (
+	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +11,7 @@ import (
 	"sort"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/u-root/u-root/pkg/cpio"
 
 	"ramet.dev/ramet/internal/vmm"
@@ -52,6 +55,31 @@ func Image(t testing.TB) vmm.Image {
 	return img
 }
 
+// SandboxImage is Image for drivers whose guests have no kernel of their own.
+func SandboxImage(t testing.TB) vmm.Image {
+	t.Helper()
+	dir := t.TempDir()
+	img := vmm.Image{Hash: "vmmtest", Initrd: filepath.Join(dir, "initrd.img"), RootTar: filepath.Join(dir, "rootfs.tar.zst")}
+	if err := writeInitrd(dir, "", img.Initrd); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	z, err := zstd.NewWriter(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(z)
+	for _, name := range []string{"./", "./tmp/"} {
+		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o1777}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close(), os.WriteFile(img.RootTar, b.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
 // builtKernel finds the kernel and initrd of the newest built template.
 func builtKernel() (kernel, initrd string) {
 	for _, home := range []string{os.Getenv("RAMET_TEST_HOME"), os.Getenv("RAMET_HOME"), "/var/lib/ramet"} {
@@ -78,7 +106,7 @@ func modTime(path string) int64 {
 	return st.ModTime().UnixNano()
 }
 
-// writeInitrd joins the archive with the modules and one with the test guest as
+// writeInitrd joins the archive with the modules, if there is one, and one with the test guest as
 // /init; the kernel unpacks both, the later one over the earlier.
 func writeInitrd(dir, modules, path string) error {
 	bin := filepath.Join(dir, "init")
@@ -91,9 +119,11 @@ func writeInitrd(dir, modules, path string) error {
 	if err != nil {
 		return err
 	}
-	first, err := os.ReadFile(modules)
-	if err != nil {
-		return err
+	var first []byte
+	if modules != "" {
+		if first, err = os.ReadFile(modules); err != nil {
+			return err
+		}
 	}
 	var second bytes.Buffer
 	w := cpio.Newc.Writer(&second)

@@ -1324,6 +1324,8 @@ export interface components {
             idle_timeout_seconds?: number;
             /** @description Whether it becomes a Space when its idle timeout is over, instead of hibernating. Default false. */
             persistent?: boolean;
+            /** @description What has to stand between the sandbox and the host: `kvm`, `gvisor` or `emulated`. Where the server gives another one, a stronger one too, or the checkpoint is of another one, the answer is 400 `isolation_unavailable`. Absent is no matter what; the answer says which it is. */
+            isolation?: string;
             /** @description Seconds for which it runs until its deadline, which updates move and calls do not. It counts from the moment at which the sandbox runs, and anew from each wake. 0 or absent is none. */
             ends_in_s?: number;
             /** @description What becomes of it at its deadline: `delete` (default), `hibernate`, or `hibernate_disk` (without its memory: the wake is a boot). */
@@ -1394,6 +1396,7 @@ export interface components {
             metadata: {
                 [key: string]: string;
             };
+            /** @description What stands between it and the host: `kvm`, `gvisor` or `emulated`. */
             isolation: string;
             region: string;
             node: string;
@@ -1517,6 +1520,7 @@ export interface components {
             /** @description 0 is never. */
             max_lifetime_s: number;
             persistent: boolean;
+            /** @description What stands between it and the host: `kvm`, `gvisor` or `emulated`. */
             isolation: string;
             region: string;
             node: string;

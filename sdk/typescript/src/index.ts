@@ -7,7 +7,7 @@
  */
 
 export { Sandbox } from './sandbox.js'
-export type { AtEnd, ClientOption, CreateOptions, ListOptions, RunOptions, UpdateOptions } from './sandbox.js'
+export type { AtEnd, ClientOption, CreateOptions, Isolation, ListOptions, RunOptions, UpdateOptions } from './sandbox.js'
 export { Ramet, AllCheckpoints, Keys, Projects, Spaces, Templates } from './ramet.js'
 export type { BuildProgress, ProjectSettings, SpaceRef } from './ramet.js'
 export { ApiClient } from './client.js'

@@ -99,6 +99,7 @@ export interface SandboxInfo {
     egress: boolean
     egressPolicy: EgressPolicy
     metadata: { [key: string]: string; }
+    /** What stands between it and the host: `kvm`, `gvisor` or `emulated`. */
     isolation: string
     region: string
     node: string
@@ -158,6 +159,7 @@ export interface Snapshot {
     /** 0 is never. */
     maxLifetimeS: number
     persistent: boolean
+    /** What stands between it and the host: `kvm`, `gvisor` or `emulated`. */
     isolation: string
     region: string
     node: string

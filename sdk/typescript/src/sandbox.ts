@@ -23,6 +23,8 @@ export interface ClientOption {
   client?: Ramet
 }
 
+export type Isolation = 'kvm' | 'gvisor' | 'emulated'
+
 export type AtEnd = 'delete' | 'hibernate' | 'hibernate_disk'
 
 export interface CreateOptions extends ClientOption, CallOptions {
@@ -52,6 +54,8 @@ export interface CreateOptions extends ClientOption, CallOptions {
   atEnd?: AtEnd
   /** Whether it becomes a Space when it is idle, instead of hibernating. */
   persistent?: boolean
+  /** What it must be isolated by. A server that gives another one refuses it, with the code `isolation_unavailable`. Default: no matter what. */
+  isolation?: Isolation
   /** A checkpoint to start from, instead of a template. */
   checkpoint?: CheckpointRef
   /** Only with `checkpoint`: whether `random` and numpy get new seeds. Default true. */
@@ -145,6 +149,7 @@ export class Sandbox implements AsyncDisposable {
       ends_in_s: o.endsIn,
       at_end: o.atEnd,
       persistent: o.persistent,
+      isolation: o.isolation,
       checkpoint: o.checkpoint === undefined ? undefined : checkpointId(o.checkpoint),
       reseed: o.reseed,
     })

@@ -7,8 +7,8 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
 import {
-  AuthenticationError, CodeError, CommandError, ConflictError, type Execution, type ExecutionEvent, InvalidRequestError, NotFoundError, QuotaError,
-  RametError, Sandbox, type SandboxEvent,
+  AuthenticationError, CodeError, CommandError, ConflictError, type Execution, type ExecutionEvent, InvalidRequestError, type Isolation, NotFoundError,
+  QuotaError, RametError, Sandbox, type SandboxEvent,
 } from 'ramet'
 import { collect, type Server, soon, startServer } from './harness.js'
 
@@ -23,6 +23,14 @@ after(async () => {
 })
 
 const create = (options = {}) => Sandbox.create({ client: server.client, ...options })
+
+test('an isolation can be required', async () => {
+  const made = await create({ isolation: 'emulated' })
+  assert.equal(made.info.isolation, 'emulated')
+  await made.delete()
+  await assert.rejects(create({ isolation: 'kvm' }), (err) => err instanceof InvalidRequestError && err.code === 'isolation_unavailable')
+  await assert.rejects(create({ isolation: 'vm' as Isolation }), (err) => err instanceof InvalidRequestError && err.code === 'invalid_isolation')
+})
 
 test('a sandbox is made with what is asked for, found again, changed and deleted', async () => {
   const made = await create({ metadata: { color: 'blue' }, env: { WHO: 'me' }, memoryMb: 512, vcpus: 1, idleTimeout: 60, egressPolicy: { allow: ['example.com'] } })

@@ -105,9 +105,19 @@ func (id *identity) assume() error {
 }
 
 // setFileUser calls setfsuid or setfsgid. They report no errors, but return the
-// old value; an impossible value changes nothing and tells the current one.
+// old value; an impossible value changes nothing and tells the current one. gVisor has neither; there the
+// effective user or group of the thread takes their place.
 func setFileUser(call uintptr, id int) error {
-	_, _, _ = unix.RawSyscall(call, uintptr(id), 0, 0)
+	if _, _, errno := unix.RawSyscall(call, uintptr(id), 0, 0); errno == unix.ENOSYS {
+		effective := uintptr(unix.SYS_SETRESUID)
+		if call == unix.SYS_SETFSGID {
+			effective = unix.SYS_SETRESGID
+		}
+		if _, _, errno := unix.RawSyscall(effective, ^uintptr(0), uintptr(id), ^uintptr(0)); errno != 0 {
+			return fmt.Errorf("become user or group %d: %w", id, errno)
+		}
+		return nil
+	}
 	now, _, _ := unix.RawSyscall(call, ^uintptr(0), 0, 0)
 	if int32(now) != int32(id) {
 		return fmt.Errorf("become user or group %d: %w", id, unix.EPERM)

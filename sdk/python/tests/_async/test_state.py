@@ -70,6 +70,23 @@ async def test_the_same_idempotency_key_makes_one_sandbox(client: AsyncRamet) ->
     await a.delete()
 
 
+async def test_an_isolation_can_be_required(client: AsyncRamet) -> None:
+    async with AsyncSandbox.create(isolation="emulated", client=client) as sb:
+        assert sb.info.isolation == "emulated"
+        point = await sb.checkpoints.create("here")
+        async with sb.checkpoints.spawn(point, isolation="emulated") as other:
+            assert other.info.isolation == "emulated"
+        with pytest.raises(InvalidRequestError) as caught:
+            await sb.checkpoints.spawn(point, isolation="gvisor")
+        assert caught.value.code == "isolation_unavailable"
+    with pytest.raises(InvalidRequestError) as caught:
+        await AsyncSandbox.create(isolation="kvm", client=client)
+    assert caught.value.code == "isolation_unavailable" and "is emulated, not kvm" in str(caught.value)
+    with pytest.raises(InvalidRequestError) as caught:
+        await AsyncSandbox.create(isolation="vm", client=client)
+    assert caught.value.code == "invalid_isolation"
+
+
 async def test_update_and_egress(sb: AsyncSandbox) -> None:
     i = await sb.update(idle_timeout=60, max_lifetime=7200, metadata={"a": "1", "b": "2"})
     assert (i.idle_timeout_s, i.max_lifetime_s, i.metadata) == (60, 7200, {"a": "1", "b": "2"})

@@ -71,6 +71,23 @@ def test_the_same_idempotency_key_makes_one_sandbox(client: Ramet) -> None:
     a.delete()
 
 
+def test_an_isolation_can_be_required(client: Ramet) -> None:
+    with Sandbox.create(isolation="emulated", client=client) as sb:
+        assert sb.info.isolation == "emulated"
+        point = sb.checkpoints.create("here")
+        with sb.checkpoints.spawn(point, isolation="emulated") as other:
+            assert other.info.isolation == "emulated"
+        with pytest.raises(InvalidRequestError) as caught:
+            sb.checkpoints.spawn(point, isolation="gvisor")
+        assert caught.value.code == "isolation_unavailable"
+    with pytest.raises(InvalidRequestError) as caught:
+        Sandbox.create(isolation="kvm", client=client)
+    assert caught.value.code == "isolation_unavailable" and "is emulated, not kvm" in str(caught.value)
+    with pytest.raises(InvalidRequestError) as caught:
+        Sandbox.create(isolation="vm", client=client)
+    assert caught.value.code == "invalid_isolation"
+
+
 def test_update_and_egress(sb: Sandbox) -> None:
     i = sb.update(idle_timeout=60, max_lifetime=7200, metadata={"a": "1", "b": "2"})
     assert (i.idle_timeout_s, i.max_lifetime_s, i.metadata) == (60, 7200, {"a": "1", "b": "2"})

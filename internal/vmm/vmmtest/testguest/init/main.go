@@ -1,8 +1,9 @@
 //go:build linux
 
-// Command init is the test guest's first program: it loads the modules of the
-// archive that it comes in, opens the agent's port and the disk, and serves
-// the suite's requests. It is no model for the real agent.
+// Command init is the test guest's first program. In a virtual machine it loads the
+// modules of the archive that it comes in, and opens the agent's port and the disk. In a
+// gVisor sandbox its standard input and output are the port, and a file is the disk. It
+// serves the suite's requests, and is no model for the real agent.
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -24,7 +26,14 @@ import (
 	"ramet.dev/ramet/internal/vmm/vmmtest/testguest"
 )
 
+// inSandbox says that this is no virtual machine, so there are no devices.
+var inSandbox = os.Getenv("RAMET_DRIVER") == "gvisor"
+
 func main() {
+	if inSandbox {
+		fmt.Fprintln(os.Stderr, "test guest:", runInSandbox())
+		os.Exit(1)
+	}
 	fmt.Println("test guest:", run()) // it returns only when it cannot go on
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
@@ -59,16 +68,43 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("test guest: ready")
+	serve(f)
+	return nil
+}
+
+// serve never ends.
+func serve(port io.ReadWriter) {
+	fmt.Fprintln(os.Stderr, "test guest: ready")
 	g := &guest{values: map[string]string{}}
 	for {
 		// The read ends while no host is connected.
-		if err := testguest.Serve(f, g); err != nil {
-			fmt.Println("test guest: serve:", err)
+		if err := testguest.Serve(port, g); err != nil {
+			fmt.Fprintln(os.Stderr, "test guest: serve:", err)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
 }
+
+// runInSandbox serves on standard input and output. It outlives servers, so that nobody reads
+// what it writes is no reason to end.
+func runInSandbox() error {
+	signal.Ignore(unix.SIGPIPE)
+	disk, err := os.OpenFile(diskFile, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := disk.Close(); err != nil {
+		return err
+	}
+	serve(struct {
+		io.Reader
+		io.Writer
+	}{os.Stdin, os.Stdout})
+	return nil
+}
+
+// diskFile is the disk of a sandbox.
+const diskFile = "/disk"
 
 func load(path string) error {
 	f, err := os.Open(path)
@@ -125,6 +161,9 @@ func (g *guest) Do(command string, args []string) (string, error) {
 	case "flood":
 		return "ok", flood(number(args[0]))
 	case "off":
+		if inSandbox {
+			os.Exit(0)
+		}
 		return "", unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	case "discard":
 		return "ok", discard()
@@ -159,6 +198,11 @@ func memoryMB() (string, error) {
 }
 
 func diskMB() (string, error) {
+	if inSandbox {
+		var st unix.Statfs_t
+		err := unix.Statfs("/", &st)
+		return strconv.FormatUint(st.Blocks*uint64(st.Bsize)>>20, 10), err
+	}
 	b, err := os.ReadFile("/sys/block/vda/size")
 	return strconv.FormatInt(number(strings.TrimSpace(string(b)))>>11, 10), err
 }
@@ -218,7 +262,12 @@ func (g *guest) writeAllMemory() (string, error) {
 	return strconv.FormatInt(mb, 10), unix.Munmap(data)
 }
 
-func openDisk() (*os.File, error) { return os.OpenFile("/dev/vda", os.O_RDWR|unix.O_SYNC, 0) }
+func openDisk() (*os.File, error) {
+	if inSandbox {
+		return os.OpenFile(diskFile, os.O_RDWR, 0)
+	}
+	return os.OpenFile("/dev/vda", os.O_RDWR|unix.O_SYNC, 0)
+}
 
 func writeDisk(off int64, seed uint64, size int64) error {
 	f, err := openDisk()
@@ -233,9 +282,11 @@ func writeDisk(off int64, seed uint64, size int64) error {
 }
 
 func readDisk(off, size int64) (string, error) {
-	// What counts is on the disk, not in the guest's cache.
-	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0); err != nil {
-		return "", err
+	// What counts is on the disk, not in the guest's cache. A sandbox has none.
+	if !inSandbox {
+		if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0); err != nil {
+			return "", err
+		}
 	}
 	f, err := openDisk()
 	if err != nil {
@@ -281,6 +332,14 @@ func flood(kb int64) error {
 
 // sendFrame sends one Ethernet frame with the payload from the network card.
 func sendFrame(payload string) error {
+	if inSandbox { // which may not make frames itself
+		conn, err := net.DialUDP("udp4", nil, &net.UDPAddr{IP: net.IPv4(192, 168, 127, 255), Port: 9})
+		if err != nil {
+			return err
+		}
+		_, err = conn.Write([]byte(payload))
+		return errors.Join(err, conn.Close())
+	}
 	ifs, err := net.Interfaces()
 	if err != nil {
 		return err

@@ -225,6 +225,9 @@ class SandboxInfo:
     egress_policy: EgressPolicy
     metadata: dict[str, str]
     isolation: str
+    """
+    What stands between it and the host: `kvm`, `gvisor` or `emulated`.
+    """
     region: str
     node: str
     idle_timeout_s: int
@@ -427,6 +430,9 @@ class Snapshot:
     """
     persistent: bool
     isolation: str
+    """
+    What stands between it and the host: `kvm`, `gvisor` or `emulated`.
+    """
     region: str
     node: str
     size_bytes: int
@@ -468,6 +474,9 @@ class Checkpoint:
     """
     persistent: bool
     isolation: str
+    """
+    What stands between it and the host: `kvm`, `gvisor` or `emulated`.
+    """
     region: str
     node: str
     size_bytes: int
@@ -535,6 +544,9 @@ class Space:
     """
     persistent: bool
     isolation: str
+    """
+    What stands between it and the host: `kvm`, `gvisor` or `emulated`.
+    """
     region: str
     node: str
     size_bytes: int
@@ -1356,6 +1368,10 @@ class SandboxCreate:
     persistent: Optional[bool] = None
     """
     Whether it becomes a Space when its idle timeout is over, instead of hibernating. Default false.
+    """
+    isolation: Optional[str] = None
+    """
+    What has to stand between the sandbox and the host: `kvm`, `gvisor` or `emulated`. Where the server gives another one, a stronger one too, or the checkpoint is of another one, the answer is 400 `isolation_unavailable`. Absent is no matter what; the answer says which it is.
     """
     ends_in_s: Optional[int] = None
     """

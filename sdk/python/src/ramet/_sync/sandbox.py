@@ -75,6 +75,7 @@ class Sandbox:
         ends_in: Optional[int] = None,
         at_end: Optional[str] = None,
         persistent: Optional[bool] = None,
+        isolation: Optional[str] = None,
         checkpoint: Union[str, m.Checkpoint, None] = None,
         reseed: Optional[bool] = None,
         idempotency_key: Optional[str] = None,
@@ -85,7 +86,8 @@ class Sandbox:
         ``env`` is the environment of everything that runs in it, ``metadata`` what to find it by. ``egress=False`` takes it off the network,
         ``egress_policy`` says what it may reach. After ``idle_timeout`` seconds without a call it hibernates (0: never), or becomes a
         Space when it is ``persistent``; after ``max_lifetime`` seconds it ends. ``ends_in`` seconds from now is a deadline, which ``update`` moves and at
-        which it is deleted, or what ``at_end`` says (``delete``, ``hibernate``, ``hibernate_disk``). ``checkpoint`` starts it from one instead of a template.
+        which it is deleted, or what ``at_end`` says (``delete``, ``hibernate``, ``hibernate_disk``). ``isolation`` is what it must be isolated by (``kvm``, ``gvisor``, ``emulated``): a server
+        that gives another one refuses it, with the code ``isolation_unavailable``. ``checkpoint`` starts it from one instead of a template.
         """
         client = client or Ramet.shared()
         body = m.SandboxCreate(
@@ -102,6 +104,7 @@ class Sandbox:
             ends_in_s=ends_in,
             at_end=at_end,
             persistent=persistent,
+            isolation=isolation,
             checkpoint=None if checkpoint is None else checkpoint_id(checkpoint),
             reseed=reseed,
         )
@@ -361,6 +364,7 @@ class Checkpoints:
         idle_timeout: Optional[int] = None,
         max_lifetime: Optional[int] = None,
         persistent: Optional[bool] = None,
+        isolation: Optional[str] = None,
         reseed: Optional[bool] = None,
         idempotency_key: Optional[str] = None,
     ) -> Sandbox:
@@ -374,6 +378,7 @@ class Checkpoints:
             idle_timeout=idle_timeout,
             max_lifetime=max_lifetime,
             persistent=persistent,
+            isolation=isolation,
             reseed=reseed,
             idempotency_key=idempotency_key,
             client=self._client,

@@ -1,4 +1,4 @@
-package qemu
+package cgroup
 
 import (
 	"os"
@@ -65,8 +65,8 @@ func TestCgroupLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := cgroupTree(t, c.groups)
-			g := findCgroups(root, "ramet")
-			if err := g.place(7001, 42, shape); err != nil {
+			g := Find(root, "ramet", Room{OverheadMB: 768, MaxTasks: 256})
+			if err := g.Place("7001", shape, 42); err != nil {
 				t.Fatal(err)
 			}
 			check := func(want map[string]string) {
@@ -79,10 +79,10 @@ func TestCgroupLimits(t *testing.T) {
 				}
 			}
 			check(c.placed)
-			if err := g.allowMemory(7001, 2048); err != nil {
+			if err := g.AllowMemory("7001", 2048); err != nil {
 				t.Fatal(err)
 			}
-			if err := g.weigh(7001, 2, true); err != nil {
+			if err := g.Weigh("7001", 2, true); err != nil {
 				t.Fatal(err)
 			}
 			check(c.afterward)

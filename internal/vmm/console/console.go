@@ -1,4 +1,6 @@
-package qemu
+// Package console takes in what a guest and its monitor write, bounded, and also
+// after a restart of the server. The drivers share it.
+package console
 
 import (
 	"bytes"
@@ -14,11 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The guest's console and QEMU's own errors come through FIFOs: a guest can
-// write to either without end, so what is kept is bounded here and not by
-// QEMU. When no server reads, QEMU gets EPIPE and drops the output; the next
-// server opens the FIFO again.
-type console struct {
+// The files of a console in an instance directory.
+const (
+	GuestName   = "console.fifo"
+	MonitorName = "stderr.fifo"
+	LogName     = "console.log"
+)
+
+// Console is what is kept of a guest's console and of its monitor's own errors. Both
+// come through FIFOs: a guest can write to either without end, so what is kept
+// is bounded here and not by the monitor. When no server reads, the monitor gets
+// EPIPE and drops the output; the next server opens the FIFO again.
+type Console struct {
 	limit int
 	log   *os.File // copy of the tail that survives the server; may be nil
 
@@ -33,12 +42,12 @@ type console struct {
 	holders []*os.File // write ends that keep the readers from seeing the end
 }
 
-// openConsole makes the FIFOs in dir where they are missing and starts to read
-// them. End it with finish.
-func openConsole(dir string, limit int) (*console, error) {
-	c := &console{limit: limit}
+// Open makes the FIFOs in dir where they are missing and starts to read
+// them. End it with Finish.
+func Open(dir string, limit int) (*Console, error) {
+	c := &Console{limit: limit}
 	c.lines = sync.NewCond(&c.mu)
-	log, err := os.OpenFile(filepath.Join(dir, consoleLog), os.O_RDWR|os.O_CREATE, 0o600)
+	log, err := os.OpenFile(filepath.Join(dir, LogName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open console log: %w", err)
 	}
@@ -50,10 +59,10 @@ func openConsole(dir string, limit int) (*console, error) {
 	for _, f := range []struct {
 		name string
 		into *[]byte
-	}{{consoleName, &c.tail}, {stderrName, &c.errs}} {
+	}{{GuestName, &c.tail}, {MonitorName, &c.errs}} {
 		r, w, err := openFIFO(dir, f.name)
 		if err != nil {
-			return nil, errors.Join(err, c.abandon())
+			return nil, errors.Join(err, c.Abandon())
 		}
 		c.files, c.holders = append(c.files, r), append(c.holders, w)
 		c.readers.Go(func() { c.read(r, f.into) })
@@ -78,8 +87,8 @@ func openFIFO(dir, name string) (r, w *os.File, err error) {
 	return r, w, nil
 }
 
-// writerFor opens QEMU's end of a FIFO.
-func writerFor(dir, name string) (*os.File, error) {
+// WriterFor opens the monitor's end of a FIFO.
+func WriterFor(dir, name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open console: %w", err)
@@ -87,7 +96,7 @@ func writerFor(dir, name string) (*os.File, error) {
 	return f, nil
 }
 
-func (c *console) read(r *os.File, into *[]byte) {
+func (c *Console) read(r *os.File, into *[]byte) {
 	buf := make([]byte, 16<<10)
 	for {
 		n, err := r.Read(buf)
@@ -100,7 +109,7 @@ func (c *console) read(r *os.File, into *[]byte) {
 	}
 }
 
-func (c *console) add(into *[]byte, b []byte) {
+func (c *Console) add(into *[]byte, b []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	*into = appendTail(*into, b, c.limit)
@@ -112,7 +121,7 @@ func (c *console) add(into *[]byte, b []byte) {
 
 // save keeps the log file between one and two times the limit. It is for
 // people; when it cannot be written, what is in memory has to do.
-func (c *console) save(b []byte) {
+func (c *Console) save(b []byte) {
 	if c.saved+int64(len(b)) > int64(2*c.limit) {
 		if c.log.Truncate(0) != nil {
 			return
@@ -134,8 +143,8 @@ func appendTail(tail, b []byte, limit int) []byte {
 	return append(tail, b...)
 }
 
-// String returns the console's tail and, apart from it, what QEMU complained about.
-func (c *console) String() string {
+// String returns the console's tail and, apart from it, what the monitor complained about.
+func (c *Console) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := printable(c.tail)
@@ -148,20 +157,20 @@ func (c *console) String() string {
 	return s
 }
 
-// maxComplaint bounds what of QEMU's own output goes into an error, in bytes:
+// MaxComplaint bounds what of the monitor's own output goes into an error, in bytes:
 // errors are logged and kept in records.
-const maxComplaint = 1 << 10
+const MaxComplaint = 1 << 10
 
-// stderr returns what QEMU complained about last, on one line.
-func (c *console) stderr() string {
+// Stderr returns what the monitor complained about last, on one line.
+func (c *Console) Stderr() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last := c.errs[max(0, len(c.errs)-maxComplaint):]
+	last := c.errs[max(0, len(c.errs)-MaxComplaint):]
 	return strings.Join(strings.Fields(printable(last)), " ")
 }
 
-// waitFor blocks until the console shows text or the context ends.
-func (c *console) waitFor(ctx context.Context, text string) bool {
+// WaitFor blocks until the console shows text or the context ends.
+func (c *Console) WaitFor(ctx context.Context, text string) bool {
 	stop := context.AfterFunc(ctx, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -179,19 +188,19 @@ func (c *console) waitFor(ctx context.Context, text string) bool {
 	return true
 }
 
-// finish takes in what is still in the pipes and ends the readers. The
+// Finish takes in what is still in the pipes and ends the readers. The
 // machine's process must have ended.
-func (c *console) finish() error {
+func (c *Console) Finish() error {
 	var errs []error
 	for _, w := range c.holders {
 		errs = append(errs, w.Close())
 	}
 	c.readers.Wait() // they read up to the end of file
-	return errors.Join(append(errs, c.abandon())...)
+	return errors.Join(append(errs, c.Abandon())...)
 }
 
-// abandon ends the readers at once; the machine may go on.
-func (c *console) abandon() error {
+// Abandon ends the readers at once; the machine may go on.
+func (c *Console) Abandon() error {
 	var errs []error
 	for _, f := range append(c.holders, c.files...) {
 		if err := f.Close(); !errors.Is(err, os.ErrClosed) {

@@ -1,18 +1,16 @@
-package qemu
+package snapshot
 
 import (
 	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
-
-	"ramet.dev/ramet/internal/snapshot"
 )
 
-// verifiedFiles remembers which layers had the right checksum, so that each is
+// Verified remembers which files of snapshots had the right checksum, so that each is
 // read once per process and not at every start. A file counts as the same
 // while its inode, size and times are.
-type verifiedFiles struct {
+type Verified struct {
 	mu   sync.Mutex
 	seen map[fileKey]string // guarded by mu; the checksum
 }
@@ -35,8 +33,8 @@ func keyOf(f *os.File) (fileKey, error) {
 	return fileKey{s.Dev, s.Ino, s.Size, s.Mtim.Sec, s.Mtim.Nsec}, nil
 }
 
-// check verifies an open layer, unless it was before.
-func (v *verifiedFiles) check(f *os.File, want snapshot.File) error {
+// Check verifies an open file, unless it was before.
+func (v *Verified) Check(f *os.File, want File) error {
 	key, err := keyOf(f)
 	if err != nil {
 		return err
@@ -54,19 +52,19 @@ func (v *verifiedFiles) check(f *os.File, want snapshot.File) error {
 	return nil
 }
 
-// sum returns the entry of an open layer. What was read before is not read again.
-func (v *verifiedFiles) sum(f *os.File) (snapshot.File, error) {
+// Sum returns the entry of an open file. What was read before is not read again.
+func (v *Verified) Sum(f *os.File) (File, error) {
 	key, err := keyOf(f)
 	if err != nil {
-		return snapshot.File{}, err
+		return File{}, err
 	}
 	v.mu.Lock()
 	sum, ok := v.seen[key]
 	v.mu.Unlock()
 	if ok {
-		return snapshot.File{Name: filepath.Base(f.Name()), Size: key.size, SHA256: sum}, nil
+		return File{Name: filepath.Base(f.Name()), Size: key.size, SHA256: sum}, nil
 	}
-	l, err := snapshot.SumFile(f.Name())
+	l, err := SumFile(f.Name())
 	if err != nil {
 		return l, err
 	}
@@ -74,7 +72,7 @@ func (v *verifiedFiles) sum(f *os.File) (snapshot.File, error) {
 	return l, nil
 }
 
-func (v *verifiedFiles) add(key fileKey, sum string) {
+func (v *Verified) add(key fileKey, sum string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.seen == nil || len(v.seen) >= maxVerified {
