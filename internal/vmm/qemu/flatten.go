@@ -163,7 +163,7 @@ func (m *Machine) stream(ctx context.Context, top, base string) error {
 	events := m.qmp.Subscribe("BLOCK_JOB_COMPLETED", "BLOCK_JOB_CANCELLED")
 	defer events.Close()
 	args := map[string]any{"job-id": flattenJob, "device": top, "base-node": base}
-	if err := m.run(ctx, "block-stream", args, nil); err != nil {
+	if err := m.begin(ctx, "block-stream", args); err != nil {
 		return err
 	}
 	err := m.awaitJob(ctx, events)
@@ -182,6 +182,17 @@ func (m *Machine) stream(ctx context.Context, top, base string) error {
 	default:
 		return errors.Join(cerr, jerr)
 	}
+}
+
+// begin runs a command that begins a job. It is not given up half-way: nobody would know whether
+// there is a job that has to be ended.
+func (m *Machine) begin(ctx context.Context, command string, args any) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flattenEnd)
+	defer cancel()
+	return m.run(ctx, command, args, nil)
 }
 
 var errJobCancelled = errors.New("the job was cancelled")

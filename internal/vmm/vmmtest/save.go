@@ -149,6 +149,23 @@ func (s *Suite) flatten(t *testing.T) {
 			}
 		}
 	}
+	// A save ends one that is under way, however far that is.
+	for i := range 24 {
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			_ = m.Flatten(ctx) // perhaps it was ended
+		}()
+		for range i % 6 {
+			a.Want("x", "echo", "x")
+		}
+		s.capture(t, m, vmm.SaveOptions{})
+		<-over
+	}
+	if err := m.Flatten(ctx); err != nil {
+		t.Errorf("flatten at the end: %v", err)
+	}
+	a.Want(want[8], "rdisk", 8<<20, 65536)
 }
 
 // prepared starts machines in processes that were started ahead.
