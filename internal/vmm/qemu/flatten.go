@@ -162,7 +162,9 @@ func flattenBase(sizes []int64, shared, limit int) int {
 func (m *Machine) stream(ctx context.Context, top, base string) error {
 	events := m.qmp.Subscribe("BLOCK_JOB_COMPLETED", "BLOCK_JOB_CANCELLED")
 	defer events.Close()
-	args := map[string]any{"job-id": flattenJob, "device": top, "base-node": base}
+	// Without a name for the base QEMU writes one into the top layer that describes the whole chain below it,
+	// and refuses one of more than 1023 bytes. Nobody reads it: a start names each layer.
+	args := map[string]any{"job-id": flattenJob, "device": top, "base-node": base, "backing-file": base}
 	if err := m.begin(ctx, "block-stream", args); err != nil {
 		return err
 	}
