@@ -22,3 +22,11 @@ func VirtualMachineOnly(t *testing.T, why string) {
 		t.Skip("virtual machines only: " + why)
 	}
 }
+
+// MemoryFile is where a snapshot of the driver has most of its memory.
+func MemoryFile() string {
+	if DriverOfTests() == "gvisor" {
+		return "pages.img"
+	}
+	return "memory.pages"
+}

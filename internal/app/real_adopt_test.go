@@ -3,8 +3,9 @@
 package app_test
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 	"ramet.dev/ramet/internal/config"
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/store"
+	"ramet.dev/ramet/internal/vmm/machinefile"
 )
 
 // These make this test program a server on a data directory, with a pool, until
@@ -102,27 +104,32 @@ func (s *server) make(t *testing.T, opts obj) made {
 	s.call(t, "POST", "/v1/sandboxes", opts, b)
 	fresh := slices.DeleteFunc(instances(t, s), func(dir string) bool { return slices.Contains(before, dir) })
 	for _, dir := range append(fresh, before...) { // one that was there was in the pool
-		if _, err := os.Stat(filepath.Join(dir, "machine.json")); err == nil {
-			return made{b, dir, pidIn(t, dir)}
+		if pid := recordedPID(t, dir); pid != 0 {
+			return made{b, dir, pid}
 		}
 	}
 	t.Fatal("the new sandbox has no instance")
 	return made{}
 }
 
+// pidIn is the process of the machine in dir.
 func pidIn(t *testing.T, dir string) int {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(dir, "machine.json"))
-	if err != nil {
+	pid := recordedPID(t, dir)
+	if pid == 0 { // which would be this process's group
+		t.Fatalf("no pid in %s", dir)
+	}
+	return pid
+}
+
+// recordedPID is that process, 0 while the machine is being made.
+func recordedPID(t *testing.T, dir string) int {
+	t.Helper()
+	var p machinefile.Process
+	if err := machinefile.Read(dir, &p); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	var m struct {
-		PID int `json:"pid"`
-	}
-	if err := json.Unmarshal(raw, &m); err != nil || m.PID == 0 {
-		t.Fatalf("no pid in %s (%v)", raw, err)
-	}
-	return m.PID
+	return p.PID
 }
 
 // on is the sandbox as another server has it.

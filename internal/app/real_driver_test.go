@@ -23,11 +23,3 @@ func dropCachesPython() string {
 	}
 	return `open("/proc/sys/vm/drop_caches", "w").write("3")`
 }
-
-// memoryFile is where a snapshot of the driver has most of its memory.
-func memoryFile() string {
-	if onGVisor() {
-		return "pages.img"
-	}
-	return "memory.pages"
-}

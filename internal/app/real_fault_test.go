@@ -28,18 +28,7 @@ import (
 // recorded it in the instance directory.
 func machinePID(t *testing.T, s *server) int {
 	t.Helper()
-	dir := onlyInstance(t, s)
-	raw, err := os.ReadFile(filepath.Join(dir, "machine.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var m struct {
-		PID int `json:"pid"`
-	}
-	if err := json.Unmarshal(raw, &m); err != nil || m.PID == 0 {
-		t.Fatalf("no pid in %s (%v)", raw, err)
-	}
-	return m.PID
+	return pidIn(t, onlyInstance(t, s))
 }
 
 func onlyInstance(t *testing.T, s *server) string {

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"ramet.dev/ramet/internal/app"
 )
 
 // alive is Python that says whether something grows, with a process that counts.
@@ -325,7 +327,7 @@ func TestRealDamagedMemoryIsAColdBoot(t *testing.T) {
 	b := s.create(t, nil)
 	b.mustPython("x = 1; open('/root/note', 'w').write('kept')")
 	b.hibernate()
-	files, err := filepath.Glob(filepath.Join(s.home, "snapshots", "*", memoryFile()))
+	files, err := filepath.Glob(filepath.Join(s.home, "snapshots", "*", app.MemoryFile()))
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
 	}

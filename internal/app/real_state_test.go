@@ -321,7 +321,7 @@ func TestRealColdFallback(t *testing.T) {
 	if got := c.bash(i, "cat /root/note"); got != "kept" {
 		t.Errorf("after the save: %q", got)
 	}
-	path := filepath.Join(c.dir, "snapshots", string(snap), map[string]string{"qemu": "memory.pages", "gvisor": "pages.img"}[DriverOfTests()])
+	path := filepath.Join(c.dir, "snapshots", string(snap), MemoryFile())
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

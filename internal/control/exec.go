@@ -385,3 +385,9 @@ func (c *Control) Input(ctx context.Context, project string, id sandbox.ID, run 
 		return res.GetBytes(), err
 	})
 }
+
+// DroppedNotice is what surfaces say, among the output of a run, in the place of output that is not
+// there any more. It has no end of a line.
+func DroppedNotice(bytes uint64) string {
+	return fmt.Sprintf("[ramet] %d bytes of output were dropped here", bytes)
+}

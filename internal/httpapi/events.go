@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	agentv1 "ramet.dev/ramet/api/agent/v1"
 	rametv1 "ramet.dev/ramet/api/gen/rametv1"
 	"ramet.dev/ramet/internal/compat/podflare"
+	"ramet.dev/ramet/internal/control"
 	"ramet.dev/ramet/internal/sandbox"
 )
 
@@ -160,7 +160,7 @@ func (l *lines) convert(e *agentv1.Event) []rametv1.Event {
 		}
 		out = append(out, other(e)...)
 	case *agentv1.Event_Truncated:
-		out = append([]rametv1.Event{notice(fmt.Sprintf("%d bytes of output were dropped here", k.Truncated.Bytes))}, other(e)...)
+		out = append([]rametv1.Event{output("stderr", []byte(control.DroppedNotice(k.Truncated.Bytes)))}, other(e)...)
 	default:
 		out = other(e)
 	}

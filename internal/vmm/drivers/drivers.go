@@ -9,20 +9,16 @@ package drivers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 
 	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
+	"ramet.dev/ramet/internal/vmm/machinefile"
 )
-
-// recordName is the file in an instance directory in which every driver says what runs there.
-const recordName = "machine.json"
 
 // unnamed is the driver of records that name none: they were written when there was one.
 const unnamed = "qemu"
@@ -77,20 +73,18 @@ func (s *Set) of(ctx context.Context, name string) (vmm.Driver, error) {
 
 // ofDir returns the driver of the machine in an instance directory; the first where it says nothing yet.
 func (s *Set) ofDir(ctx context.Context, dir string) (vmm.Driver, error) {
-	b, err := os.ReadFile(filepath.Join(dir, recordName))
+	var o machinefile.Owner
+	err := machinefile.Read(dir, &o)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.Driver, nil
 	}
-	if err != nil {
+	if unread := (*fs.PathError)(nil); errors.As(err, &unread) {
 		return nil, fmt.Errorf("find the driver of the machine in %s: %w", dir, err)
 	}
-	var record struct {
-		Driver string `json:"driver"`
-	}
-	if err := json.Unmarshal(b, &record); err != nil {
+	if err != nil {
 		return s.Driver, nil // it is damaged; the driver says so, or removes it
 	}
-	return s.of(ctx, record.Driver)
+	return s.of(ctx, o.Driver)
 }
 
 // Start starts a machine by the driver that made its snapshot, or the first. It is an
@@ -134,28 +128,7 @@ func (s *Set) Prepare(ctx context.Context, c vmm.Config) (vmm.Waiting, error) {
 	if !ok {
 		return nil, fmt.Errorf("the driver %s starts nothing ahead", s.Name())
 	}
-	w, err := p.Prepare(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	return &waiting{w, s}, nil
-}
-
-type waiting struct {
-	vmm.Waiting
-	set *Set
-}
-
-// Start refuses a snapshot of another driver.
-func (w *waiting) Start(ctx context.Context, c vmm.Config) (vmm.Machine, error) {
-	man, err := snapshot.Load(c.Source.Snapshot)
-	if err != nil {
-		return nil, err
-	}
-	if man.Driver != w.set.Name() {
-		return nil, fmt.Errorf("%w: the snapshot is of the driver %s", vmm.ErrNotPrepared, man.Driver)
-	}
-	return w.Waiting.Start(ctx, c)
+	return p.Prepare(ctx, c) // which refuses what another driver has saved
 }
 
 // Close closes all drivers.

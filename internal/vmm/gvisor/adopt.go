@@ -10,6 +10,7 @@ import (
 
 	"ramet.dev/ramet/internal/vmm"
 	"ramet.dev/ramet/internal/vmm/console"
+	"ramet.dev/ramet/internal/vmm/machinefile"
 	"ramet.dev/ramet/internal/vmm/process"
 )
 
@@ -26,7 +27,8 @@ func (d *Driver) Adopt(ctx context.Context, c vmm.Config) (vmm.Machine, error) {
 }
 
 func (d *Driver) adopt(ctx context.Context, c vmm.Config) (*Machine, error) {
-	rec, err := readRecord(c.Dir)
+	var rec record
+	err := machinefile.Read(c.Dir, &rec)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %w", vmm.ErrGone, err)
 	}
@@ -55,14 +57,14 @@ func (d *Driver) adopt(ctx context.Context, c vmm.Config) (*Machine, error) {
 // reopen makes the Machine of a recorded process. The pidfd is opened before
 // the start time is compared, so it is of the process that was compared.
 func (d *Driver) reopen(c vmm.Config, rec record) (*Machine, error) {
-	if gone, err := rec.isGone(); err != nil || gone {
+	if gone, err := rec.IsGone(); err != nil || gone {
 		return nil, errors.Join(err, vmm.ErrGone)
 	}
 	pidfd, err := process.Open(rec.PID)
 	if err != nil {
 		return nil, errors.Join(err, vmm.ErrGone)
 	}
-	if gone, err := rec.isGone(); err != nil || gone {
+	if gone, err := rec.IsGone(); err != nil || gone {
 		return nil, errors.Join(err, vmm.ErrGone, pidfd.Close())
 	}
 	con, err := console.Open(c.Dir, d.cfg.ConsoleBytes)
@@ -72,7 +74,7 @@ func (d *Driver) reopen(c vmm.Config, rec record) (*Machine, error) {
 	return newMachine(d, c, rec, pidfd, con), nil
 }
 
-// end ends what runs of the machine in dir. Of one that this process has made the sentry is all: it
+// end ends what runs of the machine in dir. Of one that this process has a Machine of the sentry is all: it
 // is the first process of a pid namespace, and has not ended before the others have. What an
 // earlier server has left is looked for.
 func (d *Driver) end(ctx context.Context, dir string) error {
@@ -90,7 +92,8 @@ func (d *Driver) Remove(ctx context.Context, dir string) error {
 	}
 	defer d.forget(dir)
 	name := filepath.Base(dir) // as instance directories are named, where there is no record
-	if rec, err := readRecord(dir); err == nil {
+	var rec record
+	if err := machinefile.Read(dir, &rec); err == nil {
 		name = string(rec.Instance)
 	}
 	if err := d.cgroups.Clear(ctx, name); err != nil {

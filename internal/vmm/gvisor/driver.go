@@ -37,8 +37,8 @@ import (
 )
 
 // Limits of a sandbox's cgroup. The memory limit is the guest's memory and room for the sentry
-// and the page cache of the writable layer. It is what bounds the guest: the sentry
-// does not. Tasks are those of the host: each guest process takes some.
+// and the page cache of the writable layer. It has the last word: the sentry bounds the guest first, see
+// ramet_memory.go of cmd/ramet-runsc. Tasks are those of the host: each guest process takes some.
 const (
 	overheadMB = 192
 	maxTasks   = 4096

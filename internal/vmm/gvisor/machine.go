@@ -16,6 +16,7 @@ import (
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/vmm"
 	"ramet.dev/ramet/internal/vmm/console"
+	"ramet.dev/ramet/internal/vmm/machinefile"
 	"ramet.dev/ramet/internal/vmm/process"
 )
 
@@ -66,12 +67,10 @@ func (e *ExitError) Unwrap() error { return vmm.ErrGone }
 var errReleased = errors.New("the server let go of the machine")
 
 func newMachine(d *Driver, c vmm.Config, rec record, pidfd *os.File, con *console.Console) *Machine {
-	m := &Machine{
+	return &Machine{
 		d: d, id: c.Instance, dir: c.Dir, image: c.Source.Image.Hash, log: d.log.With("instance", c.Instance),
 		pid: rec.PID, pidfd: pidfd, console: con, rec: rec, done: make(chan struct{}),
 	}
-	d.enter(m)
-	return m
 }
 
 // watch starts the goroutine that waits for the process's end, or for Release,
@@ -79,6 +78,7 @@ func newMachine(d *Driver, c vmm.Config, rec record, pidfd *os.File, con *consol
 func (m *Machine) watch() {
 	life, end := context.WithCancel(context.Background())
 	m.life = life
+	m.d.enter(m)
 	go func() {
 		defer close(m.done)
 		werr := process.Wait(m.pidfd)
@@ -219,7 +219,7 @@ func (m *Machine) start(ctx context.Context, memory []*os.File) error {
 	m.rec.Started, m.memory = true, nil
 	rec := m.rec
 	m.mu.Unlock()
-	return errors.Join((&plan{memory: memory}).close(), rec.write(m.dir), m.resize(ctx, resizeArgs{MemoryBytes: bytesOf(rec.MemoryMB), DiskBytes: bytesOf(rec.DiskMB)}))
+	return errors.Join((&plan{memory: memory}).close(), machinefile.Write(m.dir, rec), m.resize(ctx, resizeArgs{MemoryBytes: bytesOf(rec.MemoryMB), DiskBytes: bytesOf(rec.DiskMB)}))
 }
 
 // Pause stops all of the guest's processes.
@@ -310,7 +310,7 @@ func (m *Machine) keepSize(change func(*record)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change(&m.rec)
-	return m.rec.write(m.dir)
+	return machinefile.Write(m.dir, m.rec)
 }
 
 // Flatten has nothing to do: a sandbox has one layer.

@@ -16,6 +16,7 @@ import (
 	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
 	"ramet.dev/ramet/internal/vmm/console"
+	"ramet.dev/ramet/internal/vmm/machinefile"
 	"ramet.dev/ramet/internal/vmm/process"
 )
 
@@ -45,7 +46,7 @@ func (d *Driver) Start(ctx context.Context, c vmm.Config) (vmm.Machine, error) {
 func (d *Driver) newStarting(c vmm.Config) *starting {
 	c.Dir = filepath.Clean(c.Dir)
 	return &starting{d: d, cfg: c, rec: record{
-		Driver: driverName, Instance: c.Instance, CreatedAt: time.Now().UTC(), Version: d.version,
+		Owner: machinefile.Owner{Driver: driverName}, Instance: c.Instance, CreatedAt: time.Now().UTC(), Version: d.version,
 		VCPUs: c.Shape.VCPUs, MemoryMB: c.Shape.MemoryMB, DiskMB: c.Shape.DiskMB, Golden: c.Golden,
 	}}
 }
@@ -236,7 +237,11 @@ func (s *starting) makeDirs(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(s.cfg.Dir, bundleDir, "config.json"), b, 0o600)
+	if err := os.WriteFile(filepath.Join(s.cfg.Dir, bundleDir, "config.json"), b, 0o600); err != nil {
+		return err
+	}
+	// Before there is a process: whoever finds the directory knows whose it is.
+	return machinefile.Write(s.cfg.Dir, s.rec)
 }
 
 // clean empties the instance directory, which stays.
@@ -331,7 +336,7 @@ func (s *starting) take(context.Context) error {
 		s.rec.BootID, err = process.BootID()
 	}
 	if err == nil {
-		err = s.rec.write(s.cfg.Dir)
+		err = machinefile.Write(s.cfg.Dir, s.rec)
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())
@@ -358,7 +363,7 @@ func (s *starting) handOver(context.Context) error {
 	s.m.rec, s.m.memory = s.rec, s.plan.memory
 	s.m.mu.Unlock()
 	s.plan.memory = nil
-	return errors.Join(s.plan.close(), s.rec.write(s.cfg.Dir))
+	return errors.Join(s.plan.close(), machinefile.Write(s.cfg.Dir, s.rec))
 }
 
 // resize gives the sandbox its memory and CPUs, which the guest sees from its first instruction on.

@@ -30,6 +30,9 @@ func (w *waiting) Start(ctx context.Context, c vmm.Config) (vmm.Machine, error) 
 	if err != nil {
 		return nil, err
 	}
+	if man.Driver != driverName {
+		return nil, fmt.Errorf("%w: the snapshot is of the driver %s", vmm.ErrNotPrepared, man.Driver)
+	}
 	if c.Source.DiskOnly || man.DiskOnly() {
 		return nil, fmt.Errorf("%w: it takes a checkpoint of memory", vmm.ErrNotPrepared)
 	}
@@ -39,7 +42,7 @@ func (w *waiting) Start(ctx context.Context, c vmm.Config) (vmm.Machine, error) 
 	made := s.rec
 	next := s.d.newStarting(c)
 	s.cfg, s.rec = next.cfg, next.rec
-	s.rec.PID, s.rec.StartTime, s.rec.BootID = made.PID, made.StartTime, made.BootID
+	s.rec.Process = made.Process
 	if err := s.run(ctx, append([]step{{"choose a source", (*starting).choose}}, fillSteps...)); err != nil {
 		return nil, err
 	}

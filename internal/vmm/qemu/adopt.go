@@ -11,6 +11,7 @@ import (
 
 	"ramet.dev/ramet/internal/vmm"
 	"ramet.dev/ramet/internal/vmm/console"
+	"ramet.dev/ramet/internal/vmm/machinefile"
 )
 
 // Adopt implements vmm.Driver. The process is the recorded one if it has the
@@ -25,7 +26,8 @@ func (d *Driver) Adopt(ctx context.Context, c vmm.Config) (vmm.Machine, error) {
 }
 
 func (d *Driver) adopt(ctx context.Context, c vmm.Config) (*Machine, error) {
-	rec, err := readRecord(c.Dir)
+	var rec record
+	err := machinefile.Read(c.Dir, &rec)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %w", vmm.ErrGone, err)
 	}
@@ -49,7 +51,7 @@ func (d *Driver) adopt(ctx context.Context, c vmm.Config) (*Machine, error) {
 // reopen makes the Machine of a recorded process. The pidfd is opened before
 // the start time is compared, so it is of the process that was compared.
 func (d *Driver) reopen(c vmm.Config, rec record) (*Machine, error) {
-	if gone, err := rec.isGone(); err != nil || gone {
+	if gone, err := rec.IsGone(); err != nil || gone {
 		return nil, errors.Join(err, vmm.ErrGone)
 	}
 	con, err := console.Open(c.Dir, d.cfg.ConsoleBytes)
@@ -63,7 +65,7 @@ func (d *Driver) reopen(c vmm.Config, rec record) (*Machine, error) {
 	fail := func(err error) (*Machine, error) {
 		return nil, errors.Join(err, con.Abandon(), m.pidfd.Close())
 	}
-	if gone, err := rec.isGone(); err != nil || gone {
+	if gone, err := rec.IsGone(); err != nil || gone {
 		return fail(errors.Join(err, vmm.ErrGone))
 	}
 	if m.memory, err = openMemoryOf(rec.PID); err != nil {

@@ -16,6 +16,7 @@ import (
 	"ramet.dev/ramet/internal/vmm/qemu/qmp"
 
 	"ramet.dev/ramet/internal/vmm/console"
+	"ramet.dev/ramet/internal/vmm/machinefile"
 	"ramet.dev/ramet/internal/vmm/process"
 )
 
@@ -103,7 +104,7 @@ func (s *start) settle(pid int) error {
 	}
 	s.rec.PID, s.rec.StartTime, s.rec.BootID = pid, st.StartTime, boot
 	s.m.rec = s.rec
-	if err := s.rec.write(s.cfg.Dir); err != nil {
+	if err := machinefile.Write(s.cfg.Dir, s.rec); err != nil {
 		return err
 	}
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(oomScore)), 0); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ramet.dev/ramet/internal/sandbox"
+	"ramet.dev/ramet/internal/vmm/machinefile"
 )
 
 // plugged is the virtio-mem device as QEMU reports it, in bytes.
@@ -114,7 +115,7 @@ func (m *Machine) updateRecord(change func(*record)) error {
 	change(&m.rec)
 	rec := m.rec
 	m.mu.Unlock()
-	return rec.write(m.dir)
+	return machinefile.Write(m.dir, rec)
 }
 
 // memoryRegions returns where the boot and the plugged memory lie in the process.

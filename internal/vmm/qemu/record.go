@@ -1,24 +1,16 @@
 package qemu
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"ramet.dev/ramet/internal/sandbox"
 	"ramet.dev/ramet/internal/snapshot"
-
-	"ramet.dev/ramet/internal/vmm/process"
+	"ramet.dev/ramet/internal/vmm/machinefile"
 )
 
 // The files of an instance directory. The directory and all in it but the
 // disk layers belong to root; QEMU reaches nothing here by path.
 const (
-	recordName  = "machine.json"
 	qmpName     = "qmp.sock"
 	agentName   = "agent.sock"
 	networkName = "net.sock"
@@ -29,13 +21,11 @@ const (
 // record is what a later process needs to take the machine over, or to clean
 // up after it. It is written before the process starts and again after.
 type record struct {
-	Driver    string             `json:"driver,omitempty"` // earlier servers had one driver, and did not name it
+	machinefile.Owner
 	Instance  sandbox.InstanceID `json:"instance"`
 	CreatedAt time.Time          `json:"created_at"`
 	UID       int                `json:"uid"`
-	PID       int                `json:"pid,omitempty"` // 0: not started yet
-	StartTime uint64             `json:"start_time,omitempty"`
-	BootID    string             `json:"boot_id,omitempty"`
+	machinefile.Process
 
 	Accel       string `json:"accel"`
 	CPUModel    string `json:"cpu_model"`
@@ -65,55 +55,4 @@ func bootMBOr(mb int) int {
 		return firstBootMB
 	}
 	return mb
-}
-
-func readRecord(dir string) (record, error) {
-	var r record
-	b, err := os.ReadFile(filepath.Join(dir, recordName))
-	if err != nil {
-		return r, fmt.Errorf("read machine record: %w", err)
-	}
-	if err := json.Unmarshal(b, &r); err != nil {
-		return r, fmt.Errorf("read machine record in %s: %w", dir, err)
-	}
-	return r, nil
-}
-
-func (r record) write(dir string) error {
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write machine record: %w", err)
-	}
-	// A record that a power cut loses belongs to a machine that it ended too,
-	// so it is renamed into place but not synced.
-	path := filepath.Join(dir, recordName)
-	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil {
-		return fmt.Errorf("write machine record: %w", err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		return fmt.Errorf("write machine record: %w", err)
-	}
-	return nil
-}
-
-// isGone says that dir has no record, or none of a process that can still run.
-func (r record) isGone() (bool, error) {
-	if r.PID == 0 {
-		return true, nil
-	}
-	boot, err := process.BootID()
-	if err != nil {
-		return false, err
-	}
-	if boot != r.BootID {
-		return true, nil
-	}
-	st, err := process.ReadStat(r.PID)
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look at process %d: %w", r.PID, err)
-	}
-	return st.StartTime != r.StartTime || st.State == 'Z', nil
 }

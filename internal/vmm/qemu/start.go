@@ -12,6 +12,7 @@ import (
 	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
 	"ramet.dev/ramet/internal/vmm/console"
+	"ramet.dev/ramet/internal/vmm/machinefile"
 )
 
 // start is one machine on its way up. Its steps are in order; each pushes what
@@ -94,7 +95,7 @@ func (d *Driver) newStart(c vmm.Config, accel string) *start {
 	c.Dir = filepath.Clean(c.Dir)
 	s := &start{d: d, cfg: c}
 	s.rec = record{
-		Driver:   driverName,
+		Owner:    machinefile.Owner{Driver: driverName},
 		Instance: c.Instance, CreatedAt: time.Now().UTC(), Golden: c.Golden,
 		Accel: accel, CPUModel: d.cpuModel(accel), QEMUVersion: d.version.now().String(), VCPUs: c.Shape.VCPUs,
 	}
@@ -201,7 +202,7 @@ func (s *start) reserve(context.Context) error {
 		return s.d.uids.free(uid, s.cfg.Dir)
 	})
 	s.rec.UID = uid
-	return s.rec.write(s.cfg.Dir)
+	return machinefile.Write(s.cfg.Dir, s.rec)
 }
 
 // attachDisk gives the machine its overlay on the image and on the snapshot's layers.

@@ -18,6 +18,7 @@ import (
 	"ramet.dev/ramet/internal/snapshot"
 	"ramet.dev/ramet/internal/vmm"
 	"ramet.dev/ramet/internal/vmm/console"
+	"ramet.dev/ramet/internal/vmm/machinefile"
 	"ramet.dev/ramet/internal/vmm/process"
 )
 
@@ -221,7 +222,7 @@ func TestRecordOfAnotherProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	me := record{PID: os.Getpid(), StartTime: st.StartTime, BootID: boot}
+	me := record{Process: machinefile.Process{PID: os.Getpid(), StartTime: st.StartTime, BootID: boot}}
 	for name, c := range map[string]struct {
 		change func(*record)
 		gone   bool
@@ -234,7 +235,7 @@ func TestRecordOfAnotherProcess(t *testing.T) {
 	} {
 		r := me
 		c.change(&r)
-		if gone, err := r.isGone(); err != nil || gone != c.gone {
+		if gone, err := r.IsGone(); err != nil || gone != c.gone {
 			t.Errorf("%s: gone %v, %v", name, gone, err)
 		}
 	}

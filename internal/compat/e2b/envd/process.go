@@ -232,7 +232,7 @@ func (r *relay) missing(bytes uint64) string {
 	if r.pty {
 		eol = "\r\n"
 	}
-	return fmt.Sprintf("%s[ramet] %d bytes of output were dropped here%s", eol, bytes, eol)
+	return eol + control.DroppedNotice(bytes) + eol
 }
 
 func (r *relay) end(exit *agentv1.Exit) error {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -237,7 +236,7 @@ func (o *output) pass(e *agentv1.Event) error {
 	case *agentv1.Event_Result:
 		return o.lines.write(result(k.Result))
 	case *agentv1.Event_Truncated:
-		return o.lines.write(printed("stderr", fmt.Appendf(nil, "[ramet] %d bytes of output were dropped here\n", k.Truncated.Bytes)))
+		return o.lines.write(printed("stderr", []byte(control.DroppedNotice(k.Truncated.Bytes)+"\n")))
 	case *agentv1.Event_Exit:
 		if f := ending(k.Exit, o.place.isPython()); f != nil {
 			if err := o.lines.write(f); err != nil {
